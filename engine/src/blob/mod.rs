@@ -1,0 +1,13 @@
+//! Named values in memory: tensors and opaque bytes, and the workspace that holds them.
+
+mod buffer;
+mod dtype;
+mod select;
+mod tensor;
+mod workspace;
+
+pub use buffer::{Buffer, PAGE};
+pub use dtype::{DType, Element};
+pub use select::Selection;
+pub use tensor::Tensor;
+pub use workspace::{Blob, MAX_NAME_LEN, Workspace};

@@ -1,0 +1,1 @@
+//! Jobs, sessions and commands of `ckpt`.

@@ -1,0 +1,2 @@
+//! The command `ckpt`.
+fn main() {}
