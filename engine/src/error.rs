@@ -130,9 +130,7 @@ impl Error {
             | Io::IsADirectory
             | Io::InvalidFilename
             | Io::DirectoryNotEmpty => ErrorKind::InvalidInput,
-            Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge | Io::OutOfMemory => {
-                ErrorKind::Full
-            }
+            Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge | Io::OutOfMemory => ErrorKind::Full,
             Io::UnexpectedEof | Io::InvalidData => ErrorKind::Corrupt,
             Io::Unsupported => ErrorKind::Unsupported,
             _ => ErrorKind::Unavailable,
@@ -206,10 +204,7 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0
-            .source
-            .as_ref()
-            .map(|source| &**source as &(dyn StdError + 'static))
+        self.0.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
     }
 }
 
@@ -235,10 +230,7 @@ mod tests {
             .context("blob `w`")
             .context("db `files:/c/a.1`")
             .with_source(std::io::Error::other("below"));
-        assert_eq!(
-            error.to_string(),
-            "db `files:/c/a.1`: blob `w`: checksum differs chunk=`3`"
-        );
+        assert_eq!(error.to_string(), "db `files:/c/a.1`: blob `w`: checksum differs chunk=`3`");
         assert!(format!("{error:?}").ends_with("caused by: below"));
     }
 

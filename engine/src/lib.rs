@@ -6,6 +6,8 @@
 pub mod blob;
 pub mod db;
 pub mod error;
+pub mod format;
 pub mod observer;
+pub mod pipeline;
 
 pub use error::{Effect, Error, ErrorKind, Result, ResultExt};

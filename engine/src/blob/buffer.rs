@@ -78,15 +78,9 @@ impl Buffer {
     /// `len` zero bytes. Fails with `Full` if there is not so much memory, so a length that a file claims is safe to ask for.
     pub fn zeroed(len: usize) -> Result<Self> {
         let memory = Memory::zeroed(len).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Full,
-                format!("out of memory for a buffer bytes=`{len}`"),
-            )
+            Error::new(ErrorKind::Full, format!("out of memory for a buffer bytes=`{len}`"))
         })?;
-        Ok(Self {
-            storage: Storage::Owned(Arc::new(memory)),
-            range: 0..len,
-        })
+        Ok(Self { storage: Storage::Owned(Arc::new(memory)), range: 0..len })
     }
 
     /// A copy of `bytes`, aligned.
@@ -173,10 +167,7 @@ impl AsRef<[u8]> for Buffer {
 impl From<Bytes> for Buffer {
     /// Shares the bytes.
     fn from(bytes: Bytes) -> Self {
-        Self {
-            range: 0..bytes.len(),
-            storage: Storage::Foreign(bytes),
-        }
+        Self { range: 0..bytes.len(), storage: Storage::Foreign(bytes) }
     }
 }
 

@@ -42,16 +42,16 @@ dtypes! {
     I32 "i32" Some(4), "Signed, 4 bytes.";
     I64 "i64" Some(8), "Signed, 8 bytes.";
     F16 "f16" Some(2), "IEEE 754 binary16.";
-    BF16 "bf16" Some(2), "The upper half of a binary32.";
+    Bf16 "bf16" Some(2), "The upper half of a binary32.";
     F32 "f32" Some(4), "IEEE 754 binary32.";
     F64 "f64" Some(8), "IEEE 754 binary64.";
     Complex64 "complex64" Some(8), "Two `f32`: real, imaginary.";
     Complex128 "complex128" Some(16), "Two `f64`: real, imaginary.";
-    F8E4M3 "f8_e4m3" Some(1), "OCP 8-bit float, 4 exponent bits (`float8_e4m3fn`).";
-    F8E5M2 "f8_e5m2" Some(1), "OCP 8-bit float, 5 exponent bits.";
-    F8E8M0 "f8_e8m0" Some(1), "OCP 8-bit scale, exponent only.";
-    F8E4M3Fnuz "f8_e4m3fnuz" Some(1), "8-bit float, 4 exponent bits, no negative zero.";
-    F8E5M2Fnuz "f8_e5m2fnuz" Some(1), "8-bit float, 5 exponent bits, no negative zero.";
+    F8E4m3 "f8_e4m3" Some(1), "OCP 8-bit float, 4 exponent bits (`float8_e4m3fn`).";
+    F8E5m2 "f8_e5m2" Some(1), "OCP 8-bit float, 5 exponent bits.";
+    F8E8m0 "f8_e8m0" Some(1), "OCP 8-bit scale, exponent only.";
+    F8E4m3fnuz "f8_e4m3fnuz" Some(1), "8-bit float, 4 exponent bits, no negative zero.";
+    F8E5m2fnuz "f8_e5m2fnuz" Some(1), "8-bit float, 5 exponent bits, no negative zero.";
     String "string" None, "Byte strings of any length and content.";
 }
 
@@ -66,9 +66,7 @@ impl FromStr for DType {
 
     fn from_str(name: &str) -> Result<Self> {
         let dtype = Self::ALL.iter().find(|dtype| dtype.name() == name);
-        dtype
-            .copied()
-            .ok_or_else(|| Error::invalid(format!("unknown dtype dtype=`{name}`")))
+        dtype.copied().ok_or_else(|| Error::invalid(format!("unknown dtype dtype=`{name}`")))
     }
 }
 
@@ -95,9 +93,11 @@ macro_rules! elements {
 
 elements! {
     bool => Bool, u8 => U8, u16 => U16, u32 => U32, u64 => U64, i8 => I8, i16 => I16, i32 => I32, i64 => I64,
-    half::f16 => F16, half::bf16 => BF16, f32 => F32, f64 => F64, [f32; 2] => Complex64, [f64; 2] => Complex128,
+    half::f16 => F16, half::bf16 => Bf16, f32 => F32, f64 => F64, [f32; 2] => Complex64, [f64; 2] => Complex128,
 }
 
 // Tensors of multi-byte elements are handed out as slices of the stored bytes, which are little-endian.
 #[cfg(target_endian = "big")]
-compile_error!("big-endian machines are not supported: stored elements are little-endian and are not swapped");
+compile_error!(
+    "big-endian machines are not supported: stored elements are little-endian and are not swapped"
+);

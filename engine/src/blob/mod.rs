@@ -10,4 +10,5 @@ pub use buffer::{Buffer, PAGE};
 pub use dtype::{DType, Element};
 pub use select::Selection;
 pub use tensor::Tensor;
+pub(crate) use tensor::{byte_len, rows_shape, to_usize};
 pub use workspace::{Blob, MAX_NAME_LEN, Workspace};

@@ -54,9 +54,7 @@ impl Selection {
         let mut found = match self {
             Self::All => (0..names.len()).collect(),
             Self::Names(wanted) => {
-                let at = |name: &String| {
-                    names.binary_search(&name.as_str()).map_err(|_| no_such_blob(name))
-                };
+                let at = |name: &String| names.binary_search(&name.as_str()).map_err(|_| no_such_blob(name));
                 wanted.iter().map(at).collect::<Result<Vec<_>>>()?
             }
             Self::Globs(globs) => {
@@ -66,10 +64,7 @@ impl Selection {
                     let matching = names.iter().enumerate().filter(|(_, name)| glob.matches(name));
                     found.extend(matching.map(|(index, _)| index));
                     if found.len() == before {
-                        return Err(Error::not_found(format!(
-                            "no blob matches glob=`{}`",
-                            glob.text
-                        )));
+                        return Err(Error::not_found(format!("no blob matches glob=`{}`", glob.text)));
                     }
                 }
                 found

@@ -21,11 +21,7 @@ impl Tensor {
     /// A tensor over `data`, without a copy. Fails with `InvalidInput` if the length does not fit dtype and shape, or if a
     /// string tensor's offsets are not as the [type](Self) says.
     pub fn new(dtype: DType, shape: impl Into<Vec<u64>>, data: impl Into<Buffer>) -> Result<Self> {
-        let tensor = Self {
-            dtype,
-            shape: shape.into(),
-            data: data.into(),
-        };
+        let tensor = Self { dtype, shape: shape.into(), data: data.into() };
         match byte_len(dtype, &tensor.shape)? {
             Some(len) if len != tensor.data.len() as u64 => Err(Error::invalid(format!(
                 "tensor data does not fit its shape dtype=`{dtype}` shape=`{:?}` bytes=`{}` expected=`{len}`",
@@ -39,11 +35,7 @@ impl Tensor {
 
     /// A tensor from a slice, copied.
     pub fn from_slice<T: Element>(shape: impl Into<Vec<u64>>, elements: &[T]) -> Result<Self> {
-        Self::new(
-            T::DTYPE,
-            shape,
-            Buffer::copy_from(bytemuck::cast_slice(elements))?,
-        )
+        Self::new(T::DTYPE, shape, Buffer::copy_from(bytemuck::cast_slice(elements))?)
     }
 
     /// A tensor over a vector's memory, without a copy.
@@ -53,18 +45,11 @@ impl Tensor {
 
     /// A scalar.
     pub fn scalar<T: Element>(element: T) -> Self {
-        Self {
-            dtype: T::DTYPE,
-            shape: Vec::new(),
-            data: Buffer::from_vec(vec![element]),
-        }
+        Self { dtype: T::DTYPE, shape: Vec::new(), data: Buffer::from_vec(vec![element]) }
     }
 
     /// A string tensor.
-    pub fn from_strings<S: AsRef<[u8]>>(
-        shape: impl Into<Vec<u64>>,
-        strings: &[S],
-    ) -> Result<Self> {
+    pub fn from_strings<S: AsRef<[u8]>>(shape: impl Into<Vec<u64>>, strings: &[S]) -> Result<Self> {
         let mut offsets = vec![0u64];
         let mut bytes = Vec::new();
         for string in strings {
@@ -94,9 +79,7 @@ impl Tensor {
     /// The bytes to be changed in place, copied first if they are shared. Not for strings, whose bytes hold offsets.
     pub fn data_mut(&mut self) -> Result<&mut [u8]> {
         if self.dtype == DType::String {
-            return Err(Error::unsupported(
-                "string tensors are not changed in place: make a new one",
-            ));
+            return Err(Error::unsupported("string tensors are not changed in place: make a new one"));
         }
         self.data.as_mut()
     }
@@ -198,7 +181,9 @@ fn offset_at(data: &[u8], index: u64) -> Option<u64> {
 }
 
 fn check_offsets(data: &[u8], count: u64) -> Result<()> {
-    let wrong = || Error::invalid(format!("string tensor has wrong offsets elements=`{count}` bytes=`{}`", data.len()));
+    let wrong = || {
+        Error::invalid(format!("string tensor has wrong offsets elements=`{count}` bytes=`{}`", data.len()))
+    };
     let table = count.checked_add(1).and_then(|entries| entries.checked_mul(8)).ok_or_else(wrong)?;
     let bytes = (data.len() as u64).checked_sub(table).ok_or_else(wrong)?;
     let mut last = 0;

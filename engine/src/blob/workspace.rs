@@ -25,10 +25,7 @@ pub enum Blob {
 impl Blob {
     /// Opaque bytes with a type name.
     pub fn bytes(type_name: impl Into<String>, data: impl Into<Buffer>) -> Self {
-        Self::Bytes {
-            type_name: type_name.into(),
-            data: data.into(),
-        }
+        Self::Bytes { type_name: type_name.into(), data: data.into() }
     }
 
     /// The stored bytes.
@@ -43,9 +40,9 @@ impl Blob {
     pub fn as_tensor(&self) -> Result<&Tensor> {
         match self {
             Self::Tensor(tensor) => Ok(tensor),
-            Self::Bytes { type_name, .. } => Err(Error::invalid(format!(
-                "blob is not a tensor type=`{type_name}`"
-            ))),
+            Self::Bytes { type_name, .. } => {
+                Err(Error::invalid(format!("blob is not a tensor type=`{type_name}`")))
+            }
         }
     }
 }
@@ -89,8 +86,7 @@ impl Workspace {
     /// The tensor of a name. Fails with `NotFound` if there is no such blob and `InvalidInput` if it is no tensor.
     pub fn tensor(&self, name: &str) -> Result<&Tensor> {
         let blob = self.get(name).ok_or_else(|| no_such_blob(name))?;
-        blob.as_tensor()
-            .map_err(|error| error.context(format!("blob `{name}`")))
+        blob.as_tensor().map_err(|error| error.context(format!("blob `{name}`")))
     }
 
     /// Takes a blob out.
@@ -126,9 +122,7 @@ impl Workspace {
 
 impl FromIterator<(String, Blob)> for Workspace {
     fn from_iter<I: IntoIterator<Item = (String, Blob)>>(blobs: I) -> Self {
-        Self {
-            blobs: blobs.into_iter().collect(),
-        }
+        Self { blobs: blobs.into_iter().collect() }
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::{
-    Capabilities, Cursor, Db, Driver, Limits, Locality, Payload, PutMode, Read, ReadSink, Records,
-    Source, Transaction, Values, WriteBody, WritePlan,
+    Capabilities, Cursor, Db, Driver, Limits, Locality, Payload, PutMode, Read, ReadSink, Records, Source,
+    Transaction, Values, WriteBody, WritePlan,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -65,10 +65,9 @@ impl Driver for MemoryDriver {
 
     fn open(&self, source: &Source) -> Result<Arc<dyn Db>> {
         match self.lock().dbs.get(source) {
-            Some(entries) => Ok(Arc::new(MemoryDb {
-                entries: Arc::clone(entries),
-                bytes_read: AtomicU64::new(0),
-            })),
+            Some(entries) => {
+                Ok(Arc::new(MemoryDb { entries: Arc::clone(entries), bytes_read: AtomicU64::new(0) }))
+            }
             None => Err(Error::not_found(format!("no such db db=`memory:{source}`"))),
         }
     }
@@ -89,10 +88,7 @@ impl Driver for MemoryDriver {
     }
 
     fn records(&self, prefix: &str) -> Result<Arc<dyn Records>> {
-        Ok(Arc::new(MemoryRecords {
-            driver: self.clone(),
-            prefix: prefix.to_owned(),
-        }))
+        Ok(Arc::new(MemoryRecords { driver: self.clone(), prefix: prefix.to_owned() }))
     }
 }
 
@@ -145,10 +141,7 @@ impl Db for MemoryDb {
     }
 
     fn cursor(&self) -> Result<Box<dyn Cursor + '_>> {
-        Ok(Box::new(MemoryCursor {
-            entries: &self.entries,
-            at: self.entries.first_key_value(),
-        }))
+        Ok(Box::new(MemoryCursor { entries: &self.entries, at: self.entries.first_key_value() }))
     }
 
     fn bytes_read(&self) -> u64 {
@@ -219,10 +212,7 @@ impl Records for MemoryRecords {
     fn list(&self) -> Result<Vec<String>> {
         let store = self.driver.lock();
         let keys = store.records.keys();
-        Ok(keys
-            .filter(|(prefix, _)| *prefix == self.prefix)
-            .map(|(_, name)| name.clone())
-            .collect())
+        Ok(keys.filter(|(prefix, _)| *prefix == self.prefix).map(|(_, name)| name.clone()).collect())
     }
 
     fn delete(&self, name: &str) -> Result<()> {

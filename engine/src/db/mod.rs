@@ -36,10 +36,7 @@ pub struct Source {
 impl Source {
     /// The db called `name` under `prefix`.
     pub fn new(prefix: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            prefix: prefix.into(),
-            name: name.into(),
-        }
+        Self { prefix: prefix.into(), name: name.into() }
     }
 
     /// The place that holds the db, in the driver's own syntax.
@@ -356,7 +353,10 @@ pub fn slice_value<'v>(value: Option<&'v [u8]>, range: Range<u64>, key: &[u8]) -
         return Err(missing_record(key));
     };
     let bounds = usize::try_from(range.start).and_then(|start| Ok(start..usize::try_from(range.end)?));
-    bounds.ok().and_then(|bounds| value.get(bounds)).ok_or_else(|| short_record(key, value.len() as u64, range))
+    bounds
+        .ok()
+        .and_then(|bounds| value.get(bounds))
+        .ok_or_else(|| short_record(key, value.len() as u64, range))
 }
 
 /// The error for a record that should be there and is not.

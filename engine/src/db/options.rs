@@ -56,10 +56,7 @@ impl DriverOptions {
 
 impl FromIterator<(String, String)> for DriverOptions {
     fn from_iter<I: IntoIterator<Item = (String, String)>>(options: I) -> Self {
-        Self {
-            given: options.into_iter().collect(),
-            known: Vec::new(),
-        }
+        Self { given: options.into_iter().collect(), known: Vec::new() }
     }
 }
 
@@ -73,10 +70,7 @@ mod tests {
         assert_eq!(options.take::<u32>("block").unwrap(), Some(1));
         assert_eq!(options.take::<u32>("depth").unwrap(), None);
         let error = options.finish("rocksdb").unwrap_err().to_string();
-        assert!(
-            error.contains("`blok`") && error.contains("block, depth"),
-            "{error}"
-        );
+        assert!(error.contains("`blok`") && error.contains("block, depth"), "{error}");
     }
 
     #[test]

@@ -32,17 +32,12 @@ impl Registry {
     where
         F: Fn(DriverOptions) -> Result<Arc<dyn Driver>> + Send + Sync + 'static,
     {
-        self.entries.insert(
-            db_type.to_ascii_lowercase(),
-            Entry::Present(Box::new(factory)),
-        );
+        self.entries.insert(db_type.to_ascii_lowercase(), Entry::Present(Box::new(factory)));
     }
 
     /// Notes a `db_type` that this build leaves out, and why: choosing it gives an error that says so.
     pub fn register_absent(&mut self, db_type: &str, reason: impl Into<String>) {
-        let entry = Entry::Absent {
-            reason: reason.into(),
-        };
+        let entry = Entry::Absent { reason: reason.into() };
         self.entries.insert(db_type.to_ascii_lowercase(), entry);
     }
 
