@@ -4,10 +4,13 @@
 //! checkpoints. It knows no backend, no path syntax and no async runtime.
 
 pub mod blob;
+pub mod checkpoint;
 pub mod db;
 pub mod error;
 pub mod format;
+pub mod manager;
 pub mod observer;
 pub mod pipeline;
 
+pub use checkpoint::{Checkpoint, Checkpoints, Options};
 pub use error::{Effect, Error, ErrorKind, Result, ResultExt};

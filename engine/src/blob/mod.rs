@@ -11,4 +11,5 @@ pub use dtype::{DType, Element};
 pub use select::Selection;
 pub use tensor::Tensor;
 pub(crate) use tensor::{byte_len, rows_shape, to_usize};
+pub(crate) use workspace::no_such_blob;
 pub use workspace::{Blob, MAX_NAME_LEN, Workspace};

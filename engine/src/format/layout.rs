@@ -126,11 +126,11 @@ impl Layout {
         Ok(EncodedRecord { value, chunks, raw_bytes: Self::record_bytes(record) as u64 })
     }
 
-    /// Notes how the chunks of a record came out. Records must come in order.
-    pub fn record_done(&mut self, record: usize, chunks: &[(u64, Chunk)]) {
+    /// Notes in `storages` (a copy of the plan's) how the chunks of a record came out. Records must come in order.
+    pub fn record_done(&self, storages: &mut [Storage], record: usize, chunks: &[(u64, Chunk)]) {
         let pieces = self.records.get(record).into_iter().flatten();
         for (piece, &(offset, chunk)) in pieces.zip(chunks) {
-            if let Some(storage) = self.storages.get_mut(piece.storage) {
+            if let Some(storage) = storages.get_mut(piece.storage) {
                 if storage.chunks.is_empty() {
                     storage.offset = offset;
                 }

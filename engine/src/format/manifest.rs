@@ -21,8 +21,6 @@ mod proto {
 const MAGIC: &[u8; 8] = b"CKPTMANI";
 /// The version that this build writes and reads.
 const VERSION: u32 = 1;
-/// Magic, version, length of the body, checksum of the body.
-const HEADER_LEN: usize = 8 + 4 + 8 + 4;
 
 /// The largest chunk that a reader accepts, in raw bytes: it bounds what one damaged or hostile manifest can make it allocate
 /// at a time.
@@ -207,13 +205,10 @@ impl Manifest {
     /// The record: header and body.
     pub fn encode(&self) -> Vec<u8> {
         let body = self.to_proto().encode_to_vec();
-        let mut record = Vec::with_capacity(HEADER_LEN + body.len());
-        record.extend_from_slice(MAGIC);
-        record.extend_from_slice(&VERSION.to_le_bytes());
-        record.extend_from_slice(&(body.len() as u64).to_le_bytes());
-        record.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
-        record.extend_from_slice(&body);
-        record
+        let version = VERSION.to_le_bytes();
+        let len = (body.len() as u64).to_le_bytes();
+        let crc32 = envelope_crc32(version, len, &body).to_le_bytes();
+        [&MAGIC[..], &version, &len, &crc32, &body].concat()
     }
 
     /// Reads a record and checks all of it. Fails with `Corrupt`, or with `Unsupported` for a version from the future.
@@ -275,15 +270,6 @@ fn open_envelope(record: &[u8]) -> Result<&[u8]> {
     if magic != MAGIC {
         return Err(Error::corrupt("record is not a manifest"));
     }
-    match u32::from_le_bytes(*version) {
-        VERSION => {}
-        newer if newer > VERSION && u64::from_le_bytes(*len) == body.len() as u64 => {
-            return Err(Error::unsupported(format!(
-                "checkpoint was written by a newer version of ckpt; use that one format=`{newer}`"
-            )));
-        }
-        other => return Err(Error::corrupt(format!("manifest has an unknown version version=`{other}`"))),
-    }
     if u64::from_le_bytes(*len) != body.len() as u64 {
         return Err(Error::corrupt(format!(
             "manifest has another length expected=`{}` found=`{}`",
@@ -291,8 +277,28 @@ fn open_envelope(record: &[u8]) -> Result<&[u8]> {
             body.len()
         )));
     }
-    super::codec::check(body, u32::from_le_bytes(*crc32)).map_err(|error| error.context("manifest"))?;
-    Ok(body)
+    let (expected, found) = (u32::from_le_bytes(*crc32), envelope_crc32(*version, *len, body));
+    if expected != found {
+        return Err(Error::corrupt(format!(
+            "manifest: checksum differs expected=`{expected:08x}` found=`{found:08x}`"
+        )));
+    }
+    // After the checksum: a damaged version must not pass for one from the future.
+    match u32::from_le_bytes(*version) {
+        VERSION => Ok(body),
+        other => Err(Error::unsupported(format!(
+            "checkpoint was written by another version of ckpt; use that one format=`{other}`"
+        ))),
+    }
+}
+
+/// The checksum covers version and length too.
+fn envelope_crc32(version: [u8; 4], len: [u8; 8], body: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&version);
+    hasher.update(&len);
+    hasher.update(body);
+    hasher.finalize()
 }
 
 /// No two chunks may claim the same stored bytes: a record would be decoded in two ways.
@@ -446,4 +452,157 @@ macro_rules! dtype_numbers {
 dtype_numbers! {
     Bool U8 U16 U32 U64 I8 I16 I32 I64 F16 Bf16 F32 F64 Complex64 Complex128
     F8E4m3 F8E5m2 F8E8m0 F8E4m3fnuz F8E5m2fnuz String
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn manifest() -> Manifest {
+        let chunk = |crc32| Chunk { crc32, codec: Codec::Raw, stored_bytes: 4 };
+        Manifest {
+            id: [7; 16],
+            node: "trainer:0".to_owned(),
+            epoch: 3,
+            created_unix_ms: 1_700_000_000_000,
+            writer: "ckpt 0".to_owned(),
+            metadata: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
+            storages: vec![
+                Storage {
+                    bytes: 8,
+                    chunk_bytes: 4,
+                    first_record: 0,
+                    chunks_per_record: 1,
+                    offset: 0,
+                    chunks: vec![chunk(1), chunk(2)],
+                },
+                Storage {
+                    bytes: 4,
+                    chunk_bytes: 9,
+                    first_record: 2,
+                    chunks_per_record: 1,
+                    offset: 64,
+                    chunks: vec![Chunk { crc32: 3, codec: Codec::Zstd, stored_bytes: 2 }],
+                },
+            ],
+            blobs: vec![
+                BlobEntry {
+                    name: "a".to_owned(),
+                    storage: 0,
+                    kind: BlobKind::Tensor { dtype: DType::F32, shape: vec![2] },
+                },
+                BlobEntry {
+                    name: "b".to_owned(),
+                    storage: 1,
+                    kind: BlobKind::Bytes { type_name: "t".to_owned() },
+                },
+            ],
+        }
+    }
+
+    /// The stored form is fixed: a change here is a new version of the format.
+    #[test]
+    fn golden() {
+        let body = concat!(
+            "0a10",
+            "07070707070707070707070707070707",
+            "1209",
+            "747261696e65723a30",
+            "1803",
+            "2080d095ffbc31",
+            "2a06",
+            "636b70742030",
+            "320e",
+            "0808",
+            "1004",
+            "3208",
+            "0100000002000000",
+            "3214",
+            "0804",
+            "1009",
+            "1802",
+            "2840",
+            "3204",
+            "03000000",
+            "3a01",
+            "01",
+            "4201",
+            "02",
+            "3a0a",
+            "0a0161",
+            "1a05",
+            "080c",
+            "1201",
+            "02",
+            "3a0a",
+            "0a0162",
+            "1001",
+            "2203",
+            "0a0174",
+            "4206",
+            "0a016b",
+            "120176"
+        );
+        let record: String = manifest().encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        let (header, found) = record.split_at(48);
+        assert_eq!(found, body);
+        assert_eq!(&header[..40], concat!("434b50544d414e49", "01000000", "7400000000000000"));
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(Manifest::decode(&manifest().encode()).unwrap(), manifest());
+    }
+
+    #[test]
+    fn chunks_are_located() {
+        let mut storage = manifest().storages.swap_remove(0);
+        let places = |storage: &Storage| -> Vec<(u32, Range<u64>, Range<u64>)> {
+            storage.located().map(|located| (located.record, located.stored, located.raw)).collect()
+        };
+        assert_eq!(places(&storage), [(0, 0..4, 0..4), (1, 0..4, 4..8)]);
+        storage.chunks_per_record = 2;
+        storage.offset = 10;
+        assert_eq!(places(&storage), [(0, 10..14, 0..4), (0, 14..18, 4..8)]);
+    }
+
+    #[test]
+    fn an_inconsistent_manifest_is_corrupt() {
+        let changes: [fn(&mut Manifest); 13] = [
+            |m| m.blobs[0].storage = 2,
+            |m| m.blobs.swap(0, 1),
+            |m| m.blobs[1].name = "a".to_owned(),
+            |m| m.blobs[1].name = "b".repeat(MAX_NAME_LEN + 1),
+            |m| m.blobs[0].kind = BlobKind::Tensor { dtype: DType::F32, shape: vec![3] },
+            |m| m.blobs[0].kind = BlobKind::Tensor { dtype: DType::F32, shape: vec![u64::MAX, 2] },
+            |m| m.storages[0].bytes = 9,
+            |m| m.storages[0].chunk_bytes = 0,
+            |m| m.storages[0].chunk_bytes = MAX_CHUNK_BYTES + 1,
+            |m| m.storages[0].first_record = u32::MAX,
+            |m| m.storages[1].offset = u64::MAX,
+            |m| m.storages[1].chunks[0].stored_bytes = 4,
+            |m| {
+                m.storages[1].first_record = 1;
+                m.storages[1].offset = 3;
+            },
+        ];
+        for (index, change) in changes.into_iter().enumerate() {
+            let mut manifest = manifest();
+            change(&mut manifest);
+            let error = Manifest::decode(&manifest.encode()).expect_err(&format!("change {index}"));
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "change {index}: {error}");
+        }
+    }
+
+    #[test]
+    fn one_from_the_future_says_so() {
+        let mut record = manifest().encode();
+        record[8] = 2;
+        assert_eq!(Manifest::decode(&record).unwrap_err().kind(), ErrorKind::Corrupt, "a flip is damage");
+        let (version, len) = ([2, 0, 0, 0], record[12..20].try_into().unwrap());
+        let crc32 = envelope_crc32(version, len, &record[24..]);
+        record[20..24].copy_from_slice(&crc32.to_le_bytes());
+        assert_eq!(Manifest::decode(&record).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
 }

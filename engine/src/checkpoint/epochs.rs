@@ -1,0 +1,186 @@
+//! List: which epochs a place holds, and which of them are complete.
+//!
+//! An epoch is complete when its record says so and every db that the record names is there, opens, and is of the save that the
+//! record names: dbs of different attempts at one epoch never count as one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::naming::DbName;
+use super::{Checkpoints, naming};
+use crate::error::{ErrorKind, Result};
+use crate::format::manifest::id_text;
+use crate::manager::EpochRecord;
+use crate::pipeline;
+
+/// One epoch of a place.
+#[derive(Clone, Debug)]
+pub struct EpochState {
+    /// The epoch.
+    pub epoch: u64,
+    /// Whether it can be trusted to be whole.
+    pub completeness: Completeness,
+    /// What its record says, if it has a readable one.
+    pub record: Option<EpochRecord>,
+    /// The dbs that are there, by node.
+    pub nodes: Vec<NodeState>,
+}
+
+impl EpochState {
+    /// Whether the epoch is complete.
+    pub fn is_complete(&self) -> bool {
+        self.completeness == Completeness::Complete
+    }
+}
+
+/// Whether an epoch is complete, and if not, why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Completeness {
+    /// All dbs of its record are there and of the recorded saves.
+    Complete,
+    /// It is not.
+    Incomplete(String),
+}
+
+/// One db of an epoch.
+#[derive(Clone, Debug)]
+pub struct NodeState {
+    /// The node.
+    pub node: String,
+    /// The db's name for people.
+    pub db: String,
+    /// What its manifest says, or why it does not open.
+    pub contents: Result<NodeContents, String>,
+}
+
+/// The sums of a manifest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeContents {
+    /// The id of the save, in hexadecimal.
+    pub id: String,
+    /// How many blobs.
+    pub blobs: u64,
+    /// Their raw bytes.
+    pub bytes: u64,
+    /// What their chunks take in the store.
+    pub stored_bytes: u64,
+    /// When the save began, in milliseconds since 1970.
+    pub created_unix_ms: u64,
+}
+
+pub(super) fn epochs(place: &Checkpoints) -> Result<Vec<EpochState>> {
+    let dbs = place.list()?;
+    let recorded = place.records()?.epochs()?;
+    let mut nodes: BTreeMap<u64, Vec<NodeState>> =
+        recorded.into_iter().map(|epoch| (epoch, Vec::new())).collect();
+    let open = |db: &DbName| node_state(place, db);
+    pipeline::ordered(
+        &dbs,
+        place.request_limits(),
+        |_| 0,
+        open,
+        |index, state| {
+            let epoch = dbs.get(index).map(|db| db.epoch).unwrap_or_default();
+            nodes.entry(epoch).or_default().push(state);
+            Ok(())
+        },
+    )?;
+    nodes.into_iter().map(|(epoch, nodes)| epoch_state(place, epoch, nodes)).collect()
+}
+
+pub(super) fn latest_complete(place: &Checkpoints) -> Result<Option<u64>> {
+    for epoch in place.records()?.epochs()?.into_iter().rev() {
+        match place.epoch(epoch)?.completeness {
+            Completeness::Complete => return Ok(Some(epoch)),
+            Completeness::Incomplete(reason) => {
+                tracing::warn!(epoch, reason, "passed over an epoch that is not complete");
+            }
+        }
+    }
+    Ok(None)
+}
+
+impl Checkpoints {
+    /// One epoch: the dbs that its record names, and whether it is complete.
+    pub fn epoch(&self, epoch: u64) -> Result<EpochState> {
+        let nodes = match self.records()?.get(epoch) {
+            Ok(Some(record)) => {
+                let dbs = record.nodes.iter().map(|node| DbName { epoch, node: node.node.clone() });
+                dbs.map(|db| node_state(self, &db)).collect::<Result<Vec<_>>>()?
+            }
+            Ok(None) => Vec::new(),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        epoch_state(self, epoch, nodes)
+    }
+}
+
+/// A db that does not open is part of the state; one that cannot be reached is an error.
+fn node_state(place: &Checkpoints, db: &DbName) -> Result<NodeState> {
+    let contents = match place.open(&db.node, db.epoch) {
+        Ok(checkpoint) => {
+            let manifest = checkpoint.manifest();
+            Ok(NodeContents {
+                id: id_text(&manifest.id),
+                blobs: manifest.blobs.len() as u64,
+                bytes: manifest.bytes(),
+                stored_bytes: manifest.stored_bytes(),
+                created_unix_ms: manifest.created_unix_ms,
+            })
+        }
+        Err(error) => match error.kind() {
+            ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::Unsupported => {
+                Err(error.to_string())
+            }
+            _ => return Err(error),
+        },
+    };
+    let name = naming::db_name(&db.node, db.epoch)?;
+    let label = place.label(&crate::db::Source::new(place.prefix(), name));
+    Ok(NodeState { node: db.node.clone(), db: label, contents })
+}
+
+fn epoch_state(place: &Checkpoints, epoch: u64, nodes: Vec<NodeState>) -> Result<EpochState> {
+    let (record, completeness) = match place.records()?.get(epoch) {
+        Ok(Some(record)) => {
+            let completeness = completeness(&record, &nodes);
+            (Some(record), completeness)
+        }
+        Ok(None) => (None, Completeness::Incomplete("it has no epoch record".to_owned())),
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            (None, Completeness::Incomplete(error.to_string()))
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(EpochState { epoch, completeness, record, nodes })
+}
+
+fn completeness(record: &EpochRecord, nodes: &[NodeState]) -> Completeness {
+    let mut seen = BTreeSet::new();
+    for wanted in &record.nodes {
+        if !seen.insert(&wanted.node) {
+            return Completeness::Incomplete(format!("its record names a node twice node=`{}`", wanted.node));
+        }
+        let found = nodes.iter().find(|state| state.node == wanted.node);
+        match found.map(|state| &state.contents) {
+            None => {
+                return Completeness::Incomplete(format!(
+                    "the db of a node is missing node=`{}`",
+                    wanted.node
+                ));
+            }
+            Some(Err(reason)) => return Completeness::Incomplete(reason.clone()),
+            Some(Ok(contents)) if contents.id != wanted.id => {
+                return Completeness::Incomplete(format!(
+                    "the db of a node is of another save than the epoch record node=`{}`",
+                    wanted.node
+                ));
+            }
+            Some(Ok(_)) => {}
+        }
+    }
+    if record.nodes.is_empty() {
+        return Completeness::Incomplete("its record names no node".to_owned());
+    }
+    Completeness::Complete
+}
