@@ -1,1 +1,4 @@
 //! Jobs, sessions and commands of `ckpt`.
+
+pub mod job;
+pub mod session;
