@@ -1,1 +1,38 @@
-//! The stores.
+//! The stores of `ckpt`: one folder per `db_type`.
+//!
+//! `files`, `s3`, `gs` and `az` keep a db as one pack (`pack`) in one file or object (`store`); `rocksdb` and `lmdb` keep
+//! it as a directory that their library wrote, staged and published by `store::fs`. `memory` is the engine's own.
+//!
+//! A `db_type` is selected by name: fill a [`Registry`] with [`register_all`] and ask it for a driver.
+
+#[cfg(feature = "lmdb")]
+mod lmdb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+mod store;
+
+use std::sync::Arc;
+
+use ckpt_engine::db::{MemoryDriver, Registry};
+
+#[cfg(feature = "faults")]
+pub use store::fs::faults;
+
+/// Makes every backend of this build selectable by its `db_type`, and notes for each one left out what brings it.
+///
+/// All `memory` drivers that this registry makes share one store.
+pub fn register_all(registry: &mut Registry) {
+    let memory = MemoryDriver::new();
+    registry.register(MemoryDriver::DB_TYPE, move |options| {
+        options.finish(MemoryDriver::DB_TYPE)?;
+        Ok(Arc::new(memory.clone()))
+    });
+    #[cfg(feature = "rocksdb")]
+    registry.register("rocksdb", |options| Ok(Arc::new(rocksdb::RocksDriver::from_options(options)?)));
+    #[cfg(not(feature = "rocksdb"))]
+    registry.register_absent("rocksdb", "build with feature `rocksdb`");
+    #[cfg(feature = "lmdb")]
+    registry.register("lmdb", |options| Ok(Arc::new(lmdb::LmdbDriver::from_options(options)?)));
+    #[cfg(not(feature = "lmdb"))]
+    registry.register_absent("lmdb", "build with feature `lmdb`");
+}
