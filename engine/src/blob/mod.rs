@@ -8,7 +8,7 @@ mod workspace;
 
 pub use buffer::{Buffer, PAGE};
 pub use dtype::{DType, Element};
-pub use select::Selection;
+pub use select::{Found, Selection};
 pub use tensor::Tensor;
 pub(crate) use tensor::{byte_len, rows_shape, to_usize};
 pub(crate) use workspace::no_such_blob;

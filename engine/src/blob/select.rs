@@ -51,29 +51,51 @@ impl Selection {
     /// The positions in `names` (sorted, without repeats) of the wanted ones, ascending. A name or a glob that matches
     /// nothing is `NotFound`.
     pub fn resolve(&self, names: &[&str]) -> Result<Vec<usize>> {
-        let mut found = match self {
-            Self::All => (0..names.len()).collect(),
+        let found = self.find(names);
+        match (found.missing.first(), self) {
+            (None, _) => Ok(found.positions),
+            (Some(name), Self::Globs(_)) => Err(Error::not_found(format!("no blob matches glob=`{name}`"))),
+            (Some(name), _) => Err(no_such_blob(name)),
+        }
+    }
+
+    /// As [`resolve`](Self::resolve), for one part of several that together must hold all: what matches nothing here is told.
+    pub fn find(&self, names: &[&str]) -> Found {
+        let mut found = Found::default();
+        match self {
+            Self::All => found.positions.extend(0..names.len()),
             Self::Names(wanted) => {
-                let at = |name: &String| names.binary_search(&name.as_str()).map_err(|_| no_such_blob(name));
-                wanted.iter().map(at).collect::<Result<Vec<_>>>()?
-            }
-            Self::Globs(globs) => {
-                let mut found = Vec::new();
-                for glob in globs {
-                    let before = found.len();
-                    let matching = names.iter().enumerate().filter(|(_, name)| glob.matches(name));
-                    found.extend(matching.map(|(index, _)| index));
-                    if found.len() == before {
-                        return Err(Error::not_found(format!("no blob matches glob=`{}`", glob.text)));
+                for name in wanted {
+                    match names.binary_search(&name.as_str()) {
+                        Ok(position) => found.positions.push(position),
+                        Err(_) => found.missing.push(name.clone()),
                     }
                 }
-                found
             }
-        };
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
+            Self::Globs(globs) => {
+                for glob in globs {
+                    let before = found.positions.len();
+                    let matching = names.iter().enumerate().filter(|(_, name)| glob.matches(name));
+                    found.positions.extend(matching.map(|(position, _)| position));
+                    if found.positions.len() == before {
+                        found.missing.push(glob.text.clone());
+                    }
+                }
+            }
+        }
+        found.positions.sort_unstable();
+        found.positions.dedup();
+        found
     }
+}
+
+/// What a [`Selection`] finds among names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The positions of the wanted names, ascending.
+    pub positions: Vec<usize>,
+    /// The wanted names, or the globs, that match nothing.
+    pub missing: Vec<String>,
 }
 
 #[cfg(test)]

@@ -105,6 +105,11 @@ impl Checkpoint {
         blobs.collect()
     }
 
+    /// The names of the blobs, in order.
+    pub fn names(&self) -> Vec<&str> {
+        self.manifest.blobs.iter().map(|blob| blob.name.as_str()).collect()
+    }
+
     /// Loads the chosen blobs. Reads only their chunks; those that share bytes come back sharing them.
     ///
     /// All or nothing: a chunk that is damaged is an error that names db, blob and bytes.
@@ -118,8 +123,7 @@ impl Checkpoint {
     }
 
     fn load_selected(&self, blobs: &Selection) -> Result<Workspace> {
-        let names: Vec<&str> = self.manifest.blobs.iter().map(|blob| blob.name.as_str()).collect();
-        let wanted = blobs.resolve(&names)?;
+        let wanted = blobs.resolve(&self.names())?;
         let wanted: Vec<&BlobEntry> =
             wanted.into_iter().filter_map(|index| self.manifest.blobs.get(index)).collect();
         let mut buffers: BTreeMap<usize, Buffer> = BTreeMap::new();

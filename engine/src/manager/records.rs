@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::{SaveReport, naming};
+use crate::checkpoint::{Checkpoint, SaveReport, naming};
 use crate::db::{PutMode, Records};
 use crate::error::{Error, Result, ResultExt};
 use crate::format::manifest::id_text;
@@ -58,6 +58,21 @@ impl NodeRecord {
             bytes: report.bytes,
             stored_bytes: report.stored_bytes,
             seconds: report.seconds,
+        }
+    }
+}
+
+impl From<&Checkpoint> for NodeRecord {
+    /// What a db says of itself; how long its save took is not known from it, and 0.
+    fn from(checkpoint: &Checkpoint) -> Self {
+        let manifest = checkpoint.manifest();
+        Self {
+            node: manifest.node.clone(),
+            id: id_text(&manifest.id),
+            blobs: manifest.blobs.len() as u64,
+            bytes: manifest.bytes(),
+            stored_bytes: manifest.stored_bytes(),
+            seconds: 0.0,
         }
     }
 }
