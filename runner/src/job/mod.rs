@@ -9,11 +9,15 @@
 //! [`TaskContext`]: crate::session::TaskContext
 
 mod node;
+mod policy;
+mod runner;
 mod task;
 
 use ckpt_engine::{Error, ErrorKind, Result};
 
 pub use self::node::Node;
+pub use self::policy::{OnSaveFailure, SavePolicy};
+pub use self::runner::{JobRunner, TrainReport};
 pub use self::task::{Task, TaskGroup, TaskOutput};
 use crate::session::Session;
 
