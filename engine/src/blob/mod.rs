@@ -1,7 +1,11 @@
 //! Named values in memory: tensors and opaque bytes, and the workspace that holds them.
 
 mod buffer;
+#[cfg(feature = "candle")]
+mod candle;
 mod dtype;
+#[cfg(feature = "ndarray")]
+mod ndarray;
 mod select;
 mod tensor;
 mod workspace;
