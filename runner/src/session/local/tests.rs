@@ -214,6 +214,7 @@ fn who_is_freed_learns_the_cause() {
     let mut session = session();
     let tells = Task::new("tells", "a", |task| {
         let error = task.gather_all("tag", Tensor::scalar(0u8)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Internal);
         task.set("told", Tensor::from_strings([1], &[error.to_string()])?);
         Ok(())
     });
