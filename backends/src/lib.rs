@@ -5,8 +5,10 @@
 //!
 //! A `db_type` is selected by name: fill a [`Registry`] with [`register_all`] and ask it for a driver.
 
+mod files;
 #[cfg(feature = "lmdb")]
 mod lmdb;
+mod pack;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 mod store;
@@ -15,6 +17,7 @@ use std::sync::Arc;
 
 use ckpt_engine::db::{MemoryDriver, Registry};
 
+pub use store::fs::leftovers;
 #[cfg(feature = "faults")]
 pub use store::fs::faults;
 
@@ -27,6 +30,7 @@ pub fn register_all(registry: &mut Registry) {
         options.finish(MemoryDriver::DB_TYPE)?;
         Ok(Arc::new(memory.clone()))
     });
+    registry.register(files::DB_TYPE, |options| Ok(Arc::new(files::driver(options)?)));
     #[cfg(feature = "rocksdb")]
     registry.register("rocksdb", |options| Ok(Arc::new(rocksdb::RocksDriver::from_options(options)?)));
     #[cfg(not(feature = "rocksdb"))]

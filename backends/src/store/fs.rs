@@ -6,11 +6,16 @@
 //! and would then call it a success.
 
 #[cfg(any(test, feature = "faults"))]
+#[cfg_attr(not(feature = "faults"), expect(unreachable_pub, reason = "public with the feature"))]
 pub mod faults;
 mod records;
 mod staged_dir;
 mod staged_file;
+#[cfg_attr(not(feature = "faults"), expect(unreachable_pub, reason = "public with the feature"))]
 mod steps;
+mod store;
+#[cfg(test)]
+mod tests;
 
 use std::fs::{self, FileType};
 use std::io;
@@ -21,9 +26,11 @@ use rustix::io::Errno;
 
 pub(crate) use records::FsRecords;
 pub(crate) use staged_dir::{StagedDir, destroy_dir};
-pub(crate) use staged_file::{StagedFile, destroy_file};
+pub(crate) use staged_file::StagedFile;
+use staged_file::destroy_file;
+pub(crate) use store::FsStore;
 
-use super::names::{check_name, staged_name};
+use super::names::{RECORDS, check_name, parse_staged_name, staged_name};
 
 /// The path of the db `name` under `prefix`.
 pub(crate) fn db_path(prefix: &str, name: &str) -> Result<PathBuf> {
@@ -57,6 +64,26 @@ pub(crate) fn list_files(dir: &Path) -> Result<Vec<String>> {
 /// The names of the directories in a directory that are not hidden. Fails with `NotFound` if there is no such directory.
 pub(crate) fn list_dirs(dir: &Path) -> Result<Vec<String>> {
     list(dir, FileType::is_dir)
+}
+
+/// What saves that were killed left under the place `prefix`: staged files and directories that nobody will publish.
+/// A save that is running has such a one too.
+pub fn leftovers(prefix: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for dir in [prefix.to_owned(), prefix.join(RECORDS)] {
+        let entries = match fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(io_error("cannot list directory", &dir, error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(|error| io_error("cannot list directory", &dir, error))?;
+            if entry.file_name().to_str().is_some_and(|name| parse_staged_name(name).is_some()) {
+                found.push(entry.path());
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// What a caller wants a path to be.

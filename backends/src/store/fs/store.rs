@@ -1,0 +1,143 @@
+//! [`Store`] over a file system: one file per name.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use ckpt_engine::Result;
+use ckpt_engine::db::{Capabilities, Limits, Locality, ReadSink, Records, Source, Values};
+
+use super::{
+    FsRecords, StagedFile, Wanted, db_path, destroy_file, file_exists, io_error, list_files, wrong_type,
+};
+use crate::store::{Expected, Opened, Reader, Segment, Store, Writer, grow, parallel, zeroed};
+
+/// How much of a file's end is read on opening: the footer, the index and mostly the manifest.
+const TAIL: u64 = 64 << 10;
+
+/// Files under a prefix that is a path.
+#[derive(Debug)]
+pub(crate) struct FsStore {
+    db_type: &'static str,
+}
+
+impl FsStore {
+    /// A store whose files are packs of this db_type.
+    pub(crate) fn new(db_type: &'static str) -> Self {
+        Self { db_type }
+    }
+}
+
+impl Store for FsStore {
+    fn db_type(&self) -> &'static str {
+        self.db_type
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            max_key_len: usize::from(u16::MAX),
+            max_value_len: u64::MAX,
+            locality: Locality::Local,
+            values: Values::Copied,
+        }
+    }
+
+    fn create(&self, at: &Source, _expected: Expected) -> Result<Box<dyn Writer>> {
+        Ok(Box::new(StagedFile::create(&db_path(at.prefix(), at.name())?)?))
+    }
+
+    fn open(&self, at: &Source) -> Result<Opened> {
+        let path = db_path(at.prefix(), at.name())?;
+        let file = File::open(&path).map_err(|error| io_error("cannot open file", &path, error))?;
+        let found = file.metadata().map_err(|error| io_error("cannot look at", &path, error))?;
+        if !found.is_file() {
+            return Err(wrong_type(&path, Wanted::File));
+        }
+        let len = found.len();
+        let reader = FsReader { file, path, bytes_read: AtomicU64::new(0) };
+        let tail = reader.fetch(len.saturating_sub(TAIL)..len)?;
+        Ok(Opened { reader: Box::new(reader), len, tail })
+    }
+
+    fn exists(&self, at: &Source) -> Result<bool> {
+        file_exists(&db_path(at.prefix(), at.name())?)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<String>> {
+        list_files(Path::new(prefix))
+    }
+
+    fn delete(&self, at: &Source) -> Result<()> {
+        destroy_file(&db_path(at.prefix(), at.name())?)
+    }
+
+    fn records(&self, prefix: &str) -> Result<Arc<dyn Records>> {
+        Ok(Arc::new(FsRecords::new(prefix)))
+    }
+}
+
+impl Writer for StagedFile {
+    fn append(&mut self, pieces: Vec<Bytes>) -> Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+        self.write(&mut slices)
+    }
+
+    fn commit(self: Box<Self>) -> Result<()> {
+        self.publish()
+    }
+}
+
+/// An open file. It stays the same one if another takes its name.
+#[derive(Debug)]
+struct FsReader {
+    file: File,
+    path: PathBuf,
+    bytes_read: AtomicU64,
+}
+
+impl FsReader {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_exact_at(into, offset).map_err(|error| {
+            if error.kind() == io::ErrorKind::UnexpectedEof {
+                return io_error("file was cut short after it was opened", &self.path, error);
+            }
+            io_error("cannot read file", &self.path, error)
+        })?;
+        self.bytes_read.fetch_add(into.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Reader for FsReader {
+    fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
+        let len = range.end.saturating_sub(range.start);
+        let mut bytes = zeroed(usize::try_from(len).unwrap_or(usize::MAX))?;
+        self.read_at(&mut bytes, range.start)?;
+        Ok(bytes.into())
+    }
+
+    fn read(&self, segments: Vec<Segment<'_>>, limits: &Limits, sink: &ReadSink<'_>) -> Result<()> {
+        parallel::for_each(limits.threads, segments, |scratch: &mut Vec<u8>, segment| {
+            let into = match segment.into {
+                Some(into) => into,
+                None => {
+                    grow(scratch, segment.len)?;
+                    scratch.get_mut(..segment.len).unwrap_or_default()
+                }
+            };
+            match self.read_at(into, segment.range.start) {
+                Ok(()) => sink(segment.index, Ok(into)),
+                Err(error) => sink(segment.index, Err(error)),
+            }
+        })
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+}
