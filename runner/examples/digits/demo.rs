@@ -28,8 +28,8 @@ pub struct Args {
     /// The folder (or place in the store) for the checkpoints; a temporary folder unless given
     #[arg(long)]
     dir: Option<String>,
-    /// How many epochs to train
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..))]
+    /// How many epochs to train; with fewer than 4 it has not learned enough
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(4..))]
     epochs: u64,
     /// The epoch in whose middle the process is killed
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..))]

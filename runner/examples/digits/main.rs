@@ -9,7 +9,7 @@
 //! the reader of the images stands. The job is in `train.rs`, what happens to it in `demo.rs`. A single run can be had by hand:
 //! `digits train files:./ckpts`; stop it, start it again, raise `--epochs`.
 
-#![allow(clippy::print_stdout, reason = "it is there to be read")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is there to be read")]
 #![allow(unreachable_pub, reason = "nobody is outside an example")]
 
 mod data;
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:?}");
+            eprintln!("error: {error:?}");
             ExitCode::FAILURE
         }
     }

@@ -55,11 +55,22 @@ pub fn run(args: &Args) -> Result<()> {
         Some(epoch) => println!("resumed from the checkpoint of epoch {epoch}"),
         None => println!("began from scratch"),
     }
-    println!("trained {} epochs, saved {}; last one: {last}", report.trained.len(), report.saved.len());
-    for copied in upload.iter().flat_map(StoreUpload::reports) {
+    println!("trained {}, saved {}; epoch {last} is the last", list(&report.trained), list(&report.saved));
+    let mut copies = upload.map(|upload| upload.reports()).unwrap_or_default();
+    copies.sort_by(|a, b| a.db.cmp(&b.db));
+    for copied in copies {
         println!("uploaded {}: {} blobs, {} bytes", copied.db, copied.blobs, copied.bytes);
     }
     Ok(())
+}
+
+/// Epochs that follow each other, in words.
+fn list(epochs: &[u64]) -> String {
+    match epochs {
+        [] => "no epoch".to_owned(),
+        [epoch] => format!("epoch {epoch}"),
+        [first, .., last] => format!("epochs {first} to {last}"),
+    }
 }
 
 /// The training job over `epochs` epochs. In the middle of epoch `wait_in`, if given, it waits to be killed.
