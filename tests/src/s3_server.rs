@@ -126,7 +126,8 @@ impl S3Server {
 
     /// What is left of multipart uploads that were neither completed nor aborted, in all buckets.
     pub fn pending_uploads(&self) -> io::Result<Vec<String>> {
-        let names = fs::read_dir(&self.root)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        let names =
+            fs::read_dir(&self.root)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         let names: io::Result<Vec<String>> = names.collect();
         Ok(names?.into_iter().filter(|name| name.starts_with(".upload")).collect())
     }

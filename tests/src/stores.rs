@@ -112,7 +112,8 @@ impl Store {
         }
         if let Place::Bucket(bucket) = &self.place {
             let requests = s3().with_bucket(bucket, |bucket| bucket.requests.clone());
-            let count = |matches: fn(&Request) -> bool| requests.iter().filter(|request| matches(request)).count();
+            let count =
+                |matches: fn(&Request) -> bool| requests.iter().filter(|request| matches(request)).count();
             let begun = count(|request| request.method == "POST" && request.path.contains("?uploads"));
             let ended = count(|request| {
                 (request.method == "POST" || request.method == "DELETE") && request.path.contains("uploadId=")

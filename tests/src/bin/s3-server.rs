@@ -51,16 +51,18 @@ fn main() -> ExitCode {
 
 /// `None` if help is asked for.
 fn parse(mut given: impl Iterator<Item = String>) -> Result<Option<Arguments>, String> {
-    let mut arguments =
-        Arguments { dir: PathBuf::from("s3-data"), port: 8014, bucket: "ckpt".to_owned() };
+    let mut arguments = Arguments { dir: PathBuf::from("s3-data"), port: 8014, bucket: "ckpt".to_owned() };
     while let Some(flag) = given.next() {
         if flag == "--help" || flag == "-h" {
             return Ok(None);
         }
-        let value = given.next().ok_or_else(|| format!("unknown flag, or one without its value flag=`{flag}`"))?;
+        let value =
+            given.next().ok_or_else(|| format!("unknown flag, or one without its value flag=`{flag}`"))?;
         match flag.as_str() {
             "--dir" => arguments.dir = value.into(),
-            "--port" => arguments.port = value.parse().map_err(|_| format!("no port number port=`{value}`"))?,
+            "--port" => {
+                arguments.port = value.parse().map_err(|_| format!("no port number port=`{value}`"))?
+            }
             "--bucket" => arguments.bucket = value,
             _ => return Err(format!("unknown flag flag=`{flag}`")),
         }

@@ -132,7 +132,10 @@ impl S3 for Rules {
         self.files.abort_multipart_upload(request).await.map_err(upload_is_gone)
     }
 
-    async fn upload_part(&self, request: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
+    async fn upload_part(
+        &self,
+        request: S3Request<UploadPartInput>,
+    ) -> S3Result<S3Response<UploadPartOutput>> {
         self.files.upload_part(request).await.map_err(upload_is_gone)
     }
 

@@ -74,7 +74,9 @@ fn notice(store: &Store, saved: &Workspace) -> Result<bool, String> {
         Ok(_) => Ok(false),
         Err(error) if error.kind() != ErrorKind::Corrupt => Err(format!("load: {error:?}")),
         Err(error) if report.is_ok() => Err(format!("what load finds, verify must find: {error:?}")),
-        Err(error) if !error.to_string().contains(&label) => Err(format!("load does not name the db: {error}")),
+        Err(error) if !error.to_string().contains(&label) => {
+            Err(format!("load does not name the db: {error}"))
+        }
         Err(_) => Ok(true),
     }
 }
@@ -111,7 +113,10 @@ fn damage_in_a_blob_is_named(store: &Store) {
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
         let text = error.to_string();
         let bytes_named = format!("bytes {}..{}", range[0], range[1]);
-        assert!(text.contains("n.1") && text.contains(&format!("`{}`", names[0])) && text.contains(&bytes_named), "{text}");
+        assert!(
+            text.contains("n.1") && text.contains(&format!("`{}`", names[0])) && text.contains(&bytes_named),
+            "{text}"
+        );
         // What is not damaged can be had.
         let others = saved.names().filter(|name| !names.contains(name));
         let others = place.load_blobs("n", 1, &Selection::names(others)).unwrap();
@@ -172,7 +177,16 @@ fn a_file_that_is_cut_short_or_longer(store: &Store) {
     for file in store.files("n.1") {
         let original = fs::read(&file).unwrap();
         let len = original.len();
-        let cut = [0, 1, 63, len / 3, len / 2, len.saturating_sub(4096), len.saturating_sub(64), len.saturating_sub(1)];
+        let cut = [
+            0,
+            1,
+            63,
+            len / 3,
+            len / 2,
+            len.saturating_sub(4096),
+            len.saturating_sub(64),
+            len.saturating_sub(1),
+        ];
         let mut contents: Vec<Vec<u8>> = cut.map(|len| original[..len.min(original.len())].to_vec()).into();
         contents.push([&original[..], &[0]].concat());
         contents.push([&original[..], &[0; 4096]].concat());

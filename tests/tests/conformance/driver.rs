@@ -3,7 +3,7 @@
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use ckpt_engine::db::{DriverOptions, Limits, Locality, Payload, PutMode, Read, Source, Values};
@@ -183,9 +183,28 @@ fn exists_list_and_destroy_agree(store: &Store) {
 fn names_of_every_kind_work(store: &Store) {
     let driver = store.driver();
     let mut names = vec![
-        "trainer:0.1", "a b.2", " a.3", "Größe.4", "日本語.5", "100%.6", "per%20cent.7", "per%2Fcent.8", "a#b.9",
-        "a+b.10", "q?x=1&y=2.11", "a*b[c]{d}.12", "~tilde^`.13", "quote\"'.14", "a=b;c,d.15", "<a>|b.16", "$HOME.17",
-        "-flag.18", "a..b.19", "UPPER.20", "e\u{301}.21", "😀.22",
+        "trainer:0.1",
+        "a b.2",
+        " a.3",
+        "Größe.4",
+        "日本語.5",
+        "100%.6",
+        "per%20cent.7",
+        "per%2Fcent.8",
+        "a#b.9",
+        "a+b.10",
+        "q?x=1&y=2.11",
+        "a*b[c]{d}.12",
+        "~tilde^`.13",
+        "quote\"'.14",
+        "a=b;c,d.15",
+        "<a>|b.16",
+        "$HOME.17",
+        "-flag.18",
+        "a..b.19",
+        "UPPER.20",
+        "e\u{301}.21",
+        "😀.22",
     ];
     for name in &names {
         let source = store.source(name);
@@ -333,14 +352,18 @@ fn readers_see_one_version_while_it_is_replaced(store: &Store) {
     let source = store.source("n.1");
     let version = |number: u8| entries([vec![number; 10], vec![number; 5000], vec![number; 70_000]]);
     write(&*store.driver(), &source, &version(0)).unwrap();
-    let (done, seen) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (done, seen, written) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicU8::new(0));
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let driver = store.driver();
-            for number in 1..=20 {
+            // At least so often, and until the readers have got through; not for ever.
+            for number in 1..=250 {
+                if number > 20 && seen.load(Ordering::Relaxed) >= 10 {
+                    break;
+                }
                 write(&*driver, &source, &version(number)).unwrap();
+                written.store(number, Ordering::Release);
             }
-            done.store(true, Ordering::Release);
         });
         let reader = || {
             let mut last = 0;
@@ -365,12 +388,12 @@ fn readers_see_one_version_while_it_is_replaced(store: &Store) {
         };
         let readers = [scope.spawn(reader), scope.spawn(reader)];
         // If the writer fails, the readers must not go on for ever.
-        let written = writer.join();
+        let outcome = writer.join();
         done.store(true, Ordering::Release);
         for reader in readers {
             reader.join().unwrap();
         }
-        written.unwrap();
+        outcome.unwrap();
     });
     assert!(seen.load(Ordering::Relaxed) > 0, "no reader ever got through");
     assert_eq!(contents(&*open(&store.driver(), &source)).unwrap(), version(20));
@@ -438,7 +461,8 @@ fn keys_are_as_long_as_the_driver_says(store: &Store) {
 
 fn values_of_every_length_and_of_many_pieces(store: &Store) {
     let (driver, source) = (store.driver(), store.source("n.1"));
-    let lens = [0, 1, 2, 63, 64, 65, 511, 512, 513, 4031, 4032, 4095, 4096, 4097, 65_535, 65_536, 65_537, 1 << 20];
+    let lens =
+        [0, 1, 2, 63, 64, 65, 511, 512, 513, 4031, 4032, 4095, 4096, 4097, 65_535, 65_536, 65_537, 1 << 20];
     let put = entries(lens.map(|len| noise(len, len as u64)));
     for piece in [1, 7, 1000, 4096, 100_000] {
         let written = driver.write(&source, &plan(&put), &mut |transaction| {
@@ -498,19 +522,34 @@ fn ranges_into_buffers_and_lent(store: &Store) {
     let db = open(&driver, &source);
     // Out of order, over each other, empty, unaligned, the same twice, across the whole value.
     let wanted = [
-        (4, 0..3 << 20), (0, 0..100_000), (2, 1..3), (0, 99_999..100_000), (3, 0..0), (0, 50_000..50_000), (1, 0..4096),
-        (1, 1..4095), (0, 4095..4097), (2, 0..5), (2, 0..5), (4, (1 << 20) + 1..(2 << 20) - 1), (2, 5..5),
+        (4, 0..3 << 20),
+        (0, 0..100_000),
+        (2, 1..3),
+        (0, 99_999..100_000),
+        (3, 0..0),
+        (0, 50_000..50_000),
+        (1, 0..4096),
+        (1, 1..4095),
+        (0, 4095..4097),
+        (2, 0..5),
+        (2, 0..5),
+        (4, (1 << 20) + 1..(2 << 20) - 1),
+        (2, 5..5),
     ];
-    let expected: Vec<&[u8]> = wanted.iter().map(|(index, range)| &put[&key(*index)][range.clone()]).collect();
+    let expected: Vec<&[u8]> =
+        wanted.iter().map(|(index, range)| &put[&key(*index)][range.clone()]).collect();
     for threads in [1, 4] {
         // Every other one goes into a buffer of the caller's.
         let mut buffers: Vec<Vec<u8>> = expected.iter().map(|bytes| vec![0xee; bytes.len()]).collect();
         let keys: Vec<_> = wanted.iter().map(|(index, _)| key(*index)).collect();
-        let reads = wanted.iter().zip(&keys).zip(&mut buffers).enumerate().map(|(at, ((wanted, key), buffer))| Read {
-            key,
-            range: wanted.1.start as u64..wanted.1.end as u64,
-            into: (at % 2 == 0).then_some(buffer.as_mut_slice()),
-        });
+        let reads =
+            wanted.iter().zip(&keys).zip(&mut buffers).enumerate().map(|(at, ((wanted, key), buffer))| {
+                Read {
+                    key,
+                    range: wanted.1.start as u64..wanted.1.end as u64,
+                    into: (at % 2 == 0).then_some(buffer.as_mut_slice()),
+                }
+            });
         let told = Mutex::new(vec![0; wanted.len()]);
         let limits = Limits { threads, memory: 1 << 20 };
         db.read(reads.collect(), &limits, &|index, found| {
@@ -553,9 +592,17 @@ fn what_is_missing_is_told_as_corrupt_and_stops_nothing(store: &Store) {
     let db = open(&driver, &source);
     let missing = b"missing".to_vec();
     let reads = [
-        (key(0), 0..10), (missing.clone(), 0..10), (key(1), 0..100_000), (key(0), 0..11), (key(0), 10..11),
-        (key(0), 1000..1001), (key(1), 99_999..100_001), (missing, 0..0), (key(0), 0..u64::MAX),
-        (key(1), u64::MAX - 1..u64::MAX), (key(0), 2..8),
+        (key(0), 0..10),
+        (missing.clone(), 0..10),
+        (key(1), 0..100_000),
+        (key(0), 0..11),
+        (key(0), 10..11),
+        (key(0), 1000..1001),
+        (key(1), 99_999..100_001),
+        (missing, 0..0),
+        (key(0), 0..u64::MAX),
+        (key(1), u64::MAX - 1..u64::MAX),
+        (key(0), 2..8),
     ];
     let told = outcomes(&*db, &reads);
     for (index, outcome) in told.iter().enumerate() {
@@ -621,8 +668,15 @@ fn a_cursor_walks_and_seeks(store: &Store) {
         cursor.next().unwrap();
     }
     let seeks: [(&str, Option<&str>); 9] = [
-        ("d", Some("d")), ("a", Some("b")), ("c", Some("d")), ("g", None), ("", Some("b")), ("da", Some("dd")),
-        ("ddd", Some("f")), ("f", Some("f")), ("f\0", None),
+        ("d", Some("d")),
+        ("a", Some("b")),
+        ("c", Some("d")),
+        ("g", None),
+        ("", Some("b")),
+        ("da", Some("dd")),
+        ("ddd", Some("f")),
+        ("f", Some("f")),
+        ("f\0", None),
     ];
     for (to, found) in seeks {
         cursor.seek(to.as_bytes()).unwrap();
@@ -635,7 +689,11 @@ fn a_cursor_walks_and_seeks(store: &Store) {
     cursor.seek(b"d").unwrap();
     let other = db.cursor().unwrap();
     cursor.next().unwrap();
-    assert_eq!((cursor.key(), other.key()), (Some(&b"dd"[..]), Some(&b"b"[..])), "cursors do not move each other");
+    assert_eq!(
+        (cursor.key(), other.key()),
+        (Some(&b"dd"[..]), Some(&b"b"[..])),
+        "cursors do not move each other"
+    );
 }
 
 fn a_mapped_value_outlives_its_db(store: &Store) {
@@ -856,7 +914,8 @@ fn records_and_dbs_do_not_see_each_other(store: &Store) {
 fn a_call_from_an_async_runtime_is_answered(store: &Store) {
     let (driver, source) = (store.driver(), store.source("n.1"));
     write(&*driver, &source, &entries(["x"])).unwrap();
-    let flavours = [tokio::runtime::Builder::new_current_thread(), tokio::runtime::Builder::new_multi_thread()];
+    let flavours =
+        [tokio::runtime::Builder::new_current_thread(), tokio::runtime::Builder::new_multi_thread()];
     for mut builder in flavours {
         let runtime = builder.enable_all().build().unwrap();
         let (exists, opened, listed, written) = runtime.block_on(async {
@@ -873,7 +932,9 @@ fn a_call_from_an_async_runtime_is_answered(store: &Store) {
                 opened.and(listed).and(written).unwrap();
             }
             Locality::Remote => {
-                for error in [exists.unwrap_err(), opened.unwrap_err(), listed.unwrap_err(), written.unwrap_err()] {
+                for error in
+                    [exists.unwrap_err(), opened.unwrap_err(), listed.unwrap_err(), written.unwrap_err()]
+                {
                     assert_ne!(error.kind(), ErrorKind::NotFound);
                     assert!(error.to_string().contains("spawn_blocking"), "{error}");
                 }

@@ -46,7 +46,9 @@ pub(crate) use cases;
 impl Case {
     fn trial(&'static self, db_type: &'static str) -> Trial {
         let reason = match self.applies {
-            Applies::Except(others) => others.iter().find(|(other, _)| *other == db_type).map(|(_, reason)| *reason),
+            Applies::Except(others) => {
+                others.iter().find(|(other, _)| *other == db_type).map(|(_, reason)| *reason)
+            }
             Applies::Only(only, reason) => (only != db_type).then_some(reason),
         };
         Trial::ignorable_test(format!("{db_type}::{}", self.name), move || {

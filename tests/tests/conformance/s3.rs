@@ -108,7 +108,9 @@ pub fn probe(prefix: &str) {
         ("exists", |driver, prefix| Ok(driver.exists(&Source::new(prefix, "n.1"))?.to_string())),
         ("open", |driver, prefix| driver.open(&Source::new(prefix, "n.1")).map(|_| "opened".to_owned())),
         ("list", |driver, prefix| Ok(driver.list(prefix)?.join(" "))),
-        ("destroy", |driver, prefix| driver.destroy(&Source::new(prefix, "n.1")).map(|()| "destroyed".to_owned())),
+        ("destroy", |driver, prefix| {
+            driver.destroy(&Source::new(prefix, "n.1")).map(|()| "destroyed".to_owned())
+        }),
         ("write", |driver, prefix| {
             write(driver, &Source::new(prefix, "n.1"), &entries(["y"])).map(|()| "written".to_owned())
         }),
@@ -119,7 +121,8 @@ pub fn probe(prefix: &str) {
         for (name, call) in calls {
             let driver = &driver;
             scope.spawn(move || {
-                let outcome = call(&**driver, prefix).unwrap_or_else(|error| format!("{:?} {error}", error.kind()));
+                let outcome =
+                    call(&**driver, prefix).unwrap_or_else(|error| format!("{:?} {error}", error.kind()));
                 println!("{name}: {outcome}");
             });
         }
@@ -153,12 +156,13 @@ fn no_server_is_an_error_within_bounds(store: &Store) {
 
 fn a_failed_write_ends_its_upload(store: &Store) {
     let put = entries([noise(20 << 20, 1), noise(20 << 20, 2)]);
-    let outcome = store.driver().write(&store.source("n.1"), &crate::support::plan(&put), &mut |transaction| {
-        for (key, value) in &put {
-            transaction.put(key, value.clone().into())?;
-        }
-        Err(ckpt_engine::Error::new(ErrorKind::Full, "on purpose"))
-    });
+    let outcome =
+        store.driver().write(&store.source("n.1"), &crate::support::plan(&put), &mut |transaction| {
+            for (key, value) in &put {
+                transaction.put(key, value.clone().into())?;
+            }
+            Err(ckpt_engine::Error::new(ErrorKind::Full, "on purpose"))
+        });
     assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Full);
     let begun = store.requests().iter().filter(|request| request.path.contains("?uploads")).count();
     assert!(begun > 0, "so much is not sent in one piece");

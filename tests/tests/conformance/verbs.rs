@@ -55,7 +55,8 @@ fn everything_comes_back_bit_for_bit(store: &Store) {
         assert!(!store.checkpoints().exists("trainer:0", epoch + 10).unwrap());
         assert!(!store.checkpoints().exists("trainer:1", epoch).unwrap());
     }
-    let names: Vec<_> = store.checkpoints().list().unwrap().into_iter().map(|db| (db.node, db.epoch)).collect();
+    let names: Vec<_> =
+        store.checkpoints().list().unwrap().into_iter().map(|db| (db.node, db.epoch)).collect();
     assert_eq!(names, [("trainer:0".to_owned(), 1), ("trainer:0".to_owned(), 2)]);
     assert_eq!(store.leftovers(), [""; 0]);
 }
@@ -282,7 +283,9 @@ fn twenty_thousand_small_blobs(store: &Store) {
 
 fn the_least_of_memory_and_threads_is_enough(store: &Store) {
     let saved = one_of_everything();
-    for (epoch, limits) in [Limits { threads: 1, memory: 0 }, Limits { threads: 9, memory: 1 }].into_iter().enumerate() {
+    for (epoch, limits) in
+        [Limits { threads: 1, memory: 0 }, Limits { threads: 9, memory: 1 }].into_iter().enumerate()
+    {
         for compression in [Compression::None, Compression::Zstd(1)] {
             let options = Options { compression, limits, ..Options::default() };
             round_trip(&store.checkpoints().with_options(options), &saved, "n", epoch as u64);
@@ -338,14 +341,16 @@ fn a_report_says_what_was_written(store: &Store) {
     assert_eq!(checkpoint.manifest().id, report.id);
     assert_eq!((checkpoint.manifest().node.as_str(), checkpoint.manifest().epoch), ("n", 1));
     let infos = checkpoint.blobs().unwrap();
-    let infos: Vec<_> = infos.iter().map(|info| (info.name, info.bytes, info.stored_bytes, info.chunks)).collect();
+    let infos: Vec<_> =
+        infos.iter().map(|info| (info.name, info.bytes, info.stored_bytes, info.chunks)).collect();
     assert_eq!(infos, [("w00", 1000, 1000, 1), ("w01", 1000, 1000, 1), ("w02", 1000, 1000, 1)]);
     verify(&place, "n", 1);
 }
 
 fn metadata_is_kept(store: &Store) {
-    let metadata: BTreeMap<String, String> =
-        [("commit", "0123abcd"), ("", ""), ("größe", "\n\0")].map(|(key, value)| (key.into(), value.into())).into();
+    let metadata: BTreeMap<String, String> = [("commit", "0123abcd"), ("", ""), ("größe", "\n\0")]
+        .map(|(key, value)| (key.into(), value.into()))
+        .into();
     let options = Options { metadata: metadata.clone(), ..Options::default() };
     store.checkpoints().with_options(options).save(&blobs(1, 10, 1), "n", 1).unwrap();
     assert_eq!(store.checkpoints().open("n", 1).unwrap().manifest().metadata, metadata);
@@ -383,7 +388,8 @@ fn differences_are_found(store: &Store) {
 fn an_epoch_is_complete_when_all_agree(store: &Store) {
     let place = store.checkpoints();
     assert_eq!(place.latest_complete().unwrap(), None);
-    let save = |node: &str, epoch| NodeRecord::new(node, &place.save(&blobs(1, 10, epoch), node, epoch).unwrap());
+    let save =
+        |node: &str, epoch| NodeRecord::new(node, &place.save(&blobs(1, 10, epoch), node, epoch).unwrap());
     for epoch in 1..=4 {
         let nodes = vec![save("a", epoch), save("b", epoch)];
         place.records().unwrap().put(&EpochRecord::new(epoch, nodes)).unwrap();
@@ -395,7 +401,8 @@ fn an_epoch_is_complete_when_all_agree(store: &Store) {
     place.destroy("b", 3).unwrap();
     assert_eq!(place.latest_complete().unwrap(), Some(2), "3 lacks a node");
     let states = store.checkpoints().epochs().unwrap();
-    let states: Vec<_> = states.iter().map(|state| (state.epoch, state.is_complete(), state.nodes.len())).collect();
+    let states: Vec<_> =
+        states.iter().map(|state| (state.epoch, state.is_complete(), state.nodes.len())).collect();
     assert_eq!(states, [(1, true, 2), (2, true, 2), (3, false, 1), (4, false, 2), (5, false, 1)]);
     verify(&place, "a", 2);
 }
@@ -414,7 +421,9 @@ fn a_copy_to_every_other_store_is_the_same_save(store: &Store) {
         assert_eq!(to.open("trainer:0", 3).unwrap().manifest(), &manifest, "to {db_type}");
         assert_eq!(to.load("trainer:0", 3).unwrap(), saved, "to {db_type}");
         verify(&to, "trainer:0", 3);
-        assert!(from.open("trainer:0", 3).unwrap().diff(&to.open("trainer:0", 3).unwrap()).unwrap().is_equal());
+        assert!(
+            from.open("trainer:0", 3).unwrap().diff(&to.open("trainer:0", 3).unwrap()).unwrap().is_equal()
+        );
         let again = from.copy_to("trainer:0", 3, &to).unwrap();
         assert_eq!((again.outcome, again.bytes_written), (CopyOutcome::Present, 0), "to {db_type}");
         if byte_identical.contains(&store.db_type()) && byte_identical.contains(&db_type) {
