@@ -5,12 +5,18 @@
 //!
 //! A `db_type` is selected by name: fill a [`Registry`] with [`register_all`] and ask it for a driver.
 
+#[cfg(feature = "az")]
+mod az;
 mod files;
+#[cfg(feature = "gs")]
+mod gs;
 #[cfg(feature = "lmdb")]
 mod lmdb;
 mod pack;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
+#[cfg(feature = "s3")]
+mod s3;
 mod store;
 
 use std::sync::Arc;
@@ -39,4 +45,16 @@ pub fn register_all(registry: &mut Registry) {
     registry.register("lmdb", |options| Ok(Arc::new(lmdb::LmdbDriver::from_options(options)?)));
     #[cfg(not(feature = "lmdb"))]
     registry.register_absent("lmdb", "build with feature `lmdb`");
+    #[cfg(feature = "s3")]
+    registry.register(s3::DB_TYPE, |options| Ok(Arc::new(s3::driver(options)?)));
+    #[cfg(not(feature = "s3"))]
+    registry.register_absent("s3", "build with feature `s3`");
+    #[cfg(feature = "gs")]
+    registry.register(gs::DB_TYPE, |options| Ok(Arc::new(gs::driver(options)?)));
+    #[cfg(not(feature = "gs"))]
+    registry.register_absent("gs", "build with feature `gs`");
+    #[cfg(feature = "az")]
+    registry.register(az::DB_TYPE, |options| Ok(Arc::new(az::driver(options)?)));
+    #[cfg(not(feature = "az"))]
+    registry.register_absent("az", "build with feature `az`");
 }

@@ -4,9 +4,13 @@
 //! place, nothing is appended to what is published, and a name is one part of a path under a prefix.
 
 // Without these two nobody stages a directory.
+#[cfg(feature = "object-store")]
+mod coalesce;
 #[cfg_attr(not(any(feature = "rocksdb", feature = "lmdb")), allow(dead_code, unused_imports))]
 pub(crate) mod fs;
 pub(crate) mod names;
+#[cfg(feature = "object-store")]
+pub(crate) mod object;
 pub(crate) mod parallel;
 
 use std::fmt::Debug;
