@@ -31,6 +31,9 @@ impl Place {
         if bucket.contains(|c: char| c.is_whitespace() || c.is_control() || "?#\\@:".contains(c)) {
             return Err(wrong("has no valid bucket"));
         }
+        if path.starts_with('/') {
+            return Err(wrong("has two slashes after the bucket"));
+        }
         let path = Path::parse(path).map_err(|error| wrong("has no valid path").with_source(error))?;
         Ok(Self { bucket: bucket.to_owned(), path: path.to_string() })
     }

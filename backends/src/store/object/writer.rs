@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(of(0).unwrap(), 8 * MIB);
         assert_eq!(of(80_000 * MIB).unwrap(), 8 * MIB);
         assert_eq!(of(80_000 * MIB + 1).unwrap(), 9 * MIB);
-        for bytes in [1, 1 << 30, 1 << 40, 40 << 40] {
+        for bytes in [1_u64, 1 << 30, 1 << 40, 40 << 40] {
             assert!(bytes.div_ceil(of(bytes).unwrap()) <= MAX_PARTS, "{bytes}");
         }
         assert!(of(60 << 40).is_err());
