@@ -330,19 +330,19 @@ fn a_write_replaces_and_an_open_reader_never_sees_a_mix(store: &Store) {
     drop(cursor);
     let range = |index: usize| (key(index), 0..older[&key(index)].len() as u64);
     let told = outcomes(&*reader, &[range(0), range(1), range(2)]);
-    match driver.capabilities().locality {
-        Locality::Remote => {
-            // An object has no older version to go on with: the reader is told that it is another one.
-            for outcome in told {
-                assert_eq!(outcome, Err(ErrorKind::Conflict));
-            }
-            assert_eq!(reader.get(&key(1)).unwrap_err().kind(), ErrorKind::Conflict);
+    let remote = driver.capabilities().locality == Locality::Remote;
+    for (index, outcome) in told.into_iter().enumerate() {
+        match outcome {
+            Ok(value) => assert!(value == older[&key(index)], "value {index} is of neither"),
+            // An object has no older version to go on with: the reader is told that it is another one now.
+            Err(kind) => assert!(remote && kind == ErrorKind::Conflict, "value {index}: {kind}"),
         }
-        Locality::Local | Locality::Process => {
-            let told: Vec<Vec<u8>> = told.into_iter().map(Result::unwrap).collect();
-            assert_eq!(entries(told), older);
-            assert_eq!(contents(&*reader).unwrap(), older);
+    }
+    match reader.get(&key(1)) {
+        Ok(value) => {
+            assert!(value.as_deref() == Some(older[&key(1)].as_slice()) && !remote, "it was fetched anew")
         }
+        Err(error) => assert!(remote && error.kind() == ErrorKind::Conflict, "{error:?}"),
     }
     assert_eq!(driver.list(&store.prefix()).unwrap(), ["n.1"]);
     assert_eq!(store.leftovers(), [""; 0]);
@@ -723,11 +723,18 @@ fn bytes_read_are_counted(store: &Store) {
     let opened = db.bytes_read();
     assert!(opened < 1 << 20, "opening read {opened} bytes");
     db.get(&key(1)).unwrap().unwrap();
-    let one = db.bytes_read() - opened;
-    assert!((100_000..1 << 20).contains(&one), "reading 100,000 bytes read {one}");
+    // Opening may have brought it along.
+    let small = db.bytes_read();
+    assert!(
+        small >= 100_000 && small - opened < 1 << 20,
+        "reading 100,000 bytes after {opened} made it {small}"
+    );
     outcomes(&*db, &[(key(0), 0..3 << 20)]);
-    let large = db.bytes_read() - opened - one;
-    assert!((3 << 20..4 << 20).contains(&large), "reading 3 MiB read {large}");
+    let large = db.bytes_read();
+    assert!(
+        large >= (3 << 20) + 100_000 && large - small < 4 << 20,
+        "reading 3 MiB after {small} made it {large}"
+    );
 }
 
 fn many_threads_read_one_db(store: &Store) {
