@@ -1,1 +1,25 @@
-//! db_type `lmdb`.
+//! db_type `lmdb`: an LMDB environment per db, in a directory that any LMDB opens.
+//!
+//! A db is written once, by liblmdb: into a staged directory, in key order, without locks, with one sync at the end; then the
+//! directory is published in one step. It holds just `data.mdb`.
+//!
+//! It is not read by liblmdb, which trusts its pages: one flipped bit in a page header makes it read outside the map, and the
+//! process dies. Here damage is an error, so [`pages`] and [`index`] walk the tree themselves, trust nothing that they read, and keep where
+//! each value lies. From then on a read is a read of the file, or a slice of its mapping. Nothing is locked and nothing is written, so
+//! read-only media and any number of readers are fine, and a db that is replaced stays readable to who has it open.
+//!
+//! The crate `lmdb` is named only in this folder. LMDB has no checksums: the engine checks the chunks.
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("db_type `lmdb` reads and writes the layout of 64-bit machines: build without the feature `lmdb`");
+
+mod config;
+mod cursor;
+mod driver;
+mod error;
+mod index;
+mod pages;
+mod reader;
+mod writer;
+
+pub(crate) use driver::LmdbDriver;

@@ -1,0 +1,107 @@
+//! The driver of db_type `lmdb`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ckpt_engine::db::{
+    Capabilities, Db, Driver, DriverOptions, Locality, Records, Source, Values, WriteBody, WritePlan,
+};
+use ckpt_engine::{Error, Result};
+
+use super::config::{self, Config};
+use super::reader::LmdbDb;
+use super::writer::LmdbWriter;
+use crate::store::fs::{self, FsRecords, StagedDir};
+
+/// The backend's name.
+pub(super) const DB_TYPE: &str = "lmdb";
+
+/// As liblmdb is compiled by default.
+pub(super) const MAX_KEY_LEN: usize = 511;
+
+/// liblmdb keeps a value's length in 32 bits, but writes the pages of one in a single call, and Linux moves less than 2 GiB
+/// in a call.
+pub(super) const MAX_VALUE_LEN: u64 = (1 << 31) - (1 << 17);
+
+/// The file of an environment.
+const DATA: &str = "data.mdb";
+
+/// LMDB environments in directories.
+#[derive(Debug)]
+pub(crate) struct LmdbDriver {
+    config: Config,
+}
+
+impl LmdbDriver {
+    /// With the setting `transaction_bytes`.
+    pub(crate) fn from_options(options: DriverOptions) -> Result<Self> {
+        Ok(Self { config: Config::from_options(options)? })
+    }
+
+    /// Whether there is an environment. One call if there is.
+    fn is_there(path: &Path) -> Result<bool> {
+        if fs::file_exists(&path.join(DATA))? {
+            return Ok(true);
+        }
+        if !fs::dir_exists(path)? {
+            return Ok(false);
+        }
+        Err(Error::corrupt(format!("directory is not an LMDB environment path=`{}`", path.display())))
+    }
+}
+
+impl Driver for LmdbDriver {
+    fn db_type(&self) -> &'static str {
+        DB_TYPE
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            max_key_len: MAX_KEY_LEN,
+            max_value_len: MAX_VALUE_LEN,
+            locality: Locality::Local,
+            values: Values::Mapped,
+        }
+    }
+
+    fn write(&self, source: &Source, plan: &WritePlan, body: &mut WriteBody<'_>) -> Result<()> {
+        let staged = StagedDir::create(&fs::db_path(source.prefix(), source.name())?)?;
+        let environment = config::create(staged.path(), plan)?;
+        let mut writer = LmdbWriter::new(staged.path(), &environment, &self.config)?;
+        body(&mut writer)?;
+        writer.finish()?;
+        drop(environment);
+        staged.publish()
+    }
+
+    fn open(&self, source: &Source) -> Result<Arc<dyn Db>> {
+        let path = fs::db_path(source.prefix(), source.name())?;
+        if !Self::is_there(&path)? {
+            return Err(Error::not_found(format!("no such db path=`{}`", path.display())));
+        }
+        Ok(Arc::new(LmdbDb::open(&path.join(DATA))?))
+    }
+
+    fn exists(&self, source: &Source) -> Result<bool> {
+        Self::is_there(&fs::db_path(source.prefix(), source.name())?)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<String>> {
+        let dir = Path::new(prefix);
+        let mut names = Vec::new();
+        for name in fs::list_dirs(dir)? {
+            if fs::file_exists(&dir.join(&name).join(DATA))? {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn destroy(&self, source: &Source) -> Result<()> {
+        fs::destroy_dir(&fs::db_path(source.prefix(), source.name())?)
+    }
+
+    fn records(&self, prefix: &str) -> Result<Arc<dyn Records>> {
+        Ok(Arc::new(FsRecords::new(prefix)))
+    }
+}
