@@ -119,7 +119,8 @@ impl Bucket {
         let Err(error) = self.store.put_opts(object, payload, options).await else {
             return Ok(());
         };
-        if is_refusal(&error) {
+        // What is not found is the bucket.
+        if is_refusal(&error) || matches!(error, StoreError::NotFound { .. }) {
             return Err(self.failed("cannot write object", object, error));
         }
         // A request that was repeated after a lost answer may find its own first try.

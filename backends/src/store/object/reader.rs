@@ -11,7 +11,7 @@ use ckpt_engine::{Error, ErrorKind, Result};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use object_store::path::Path;
-use object_store::{Error as StoreError, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStoreExt};
+use object_store::{Error as StoreError, GetOptions, GetRange, ObjectMeta, ObjectStoreExt};
 
 use super::Settings;
 use super::bucket::Bucket;
@@ -178,8 +178,15 @@ impl ObjectReader {
         let failed = |error| self.bucket.failed("cannot read object", &self.object, error);
         let options =
             GetOptions { range: Some(GetRange::Bounded(fetch.range.clone())), ..GetOptions::default() };
-        let found = self.bucket.store().get_opts(&self.object, options).await.map_err(failed)?;
-        self.check_version(&found)?;
+        let found = match self.bucket.store().get_opts(&self.object, options).await {
+            // The object that was opened has this range.
+            Err(error) if status(&error) == Some(416) => return Err(self.replaced().with_source(error)),
+            found => found.map_err(failed)?,
+        };
+        // Part of one object and part of another would make a db that never was.
+        if self.version != (Version { e_tag: found.meta.e_tag.clone(), len: found.meta.size }) {
+            return Err(self.replaced());
+        }
         let mut at = fetch.range.start;
         let mut stream = found.into_stream();
         while let Some(bytes) = stream.next().await {
@@ -195,15 +202,10 @@ impl ObjectReader {
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    /// Part of one object and part of another would make a db that never was.
-    fn check_version(&self, found: &GetResult) -> Result<()> {
-        let version = Version { e_tag: found.meta.e_tag.clone(), len: found.meta.size };
-        if version == self.version {
-            return Ok(());
-        }
+    fn replaced(&self) -> Error {
         let label = self.bucket.label(&self.object);
         let message = format!("object was replaced while it was read: open it again object=`{label}`");
-        Err(Error::new(ErrorKind::Conflict, message))
+        Error::new(ErrorKind::Conflict, message)
     }
 
     /// One thread's part in a read: keeps requests under way and hands on what arrives.
