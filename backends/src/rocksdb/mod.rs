@@ -1,1 +1,18 @@
-//! db_type `rocksdb`.
+//! db_type `rocksdb`: a RocksDB database per db, in a directory that any RocksDB opens.
+//!
+//! A db is written once, so nothing of RocksDB's machinery for changing data runs: records go in order into sorted tables, the
+//! tables are ingested by moving them, and there is no write-ahead log, no memtable and no compaction. The directory is staged
+//! beside its final name and published in one step. Reading opens it read-only: no lock is taken and nothing is written.
+//!
+//! The crate `rocksdb` is named only in this folder. RocksDB checks its own blocks; the engine checks the chunks in them again.
+
+mod config;
+mod cursor;
+mod driver;
+mod error;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub(crate) use driver::RocksDriver;

@@ -1,0 +1,104 @@
+//! The driver of db_type `rocksdb`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ckpt_engine::db::{
+    Capabilities, Db, Driver, DriverOptions, Locality, Records, Source, Values, WriteBody, WritePlan,
+};
+use ckpt_engine::{Error, Result};
+
+use super::config::Config;
+use super::reader::RocksDb;
+use super::writer::RocksWriter;
+use crate::store::fs::{self, FsRecords, StagedDir};
+
+/// The backend's name.
+pub(super) const DB_TYPE: &str = "rocksdb";
+
+pub(super) const MAX_KEY_LEN: usize = 1 << 20;
+
+/// A block, whose size RocksDB keeps in 32 bits, holds the key, the value and some bytes around them.
+pub(super) const MAX_VALUE_LEN: u64 = (1 << 31) - 1;
+
+/// The file that a RocksDB directory always has: it names the current manifest.
+const CURRENT: &str = "CURRENT";
+
+/// RocksDB databases in directories.
+#[derive(Debug)]
+pub(crate) struct RocksDriver {
+    config: Config,
+}
+
+impl RocksDriver {
+    /// With the settings `block_bytes` and `table_bytes`.
+    pub(crate) fn from_options(options: DriverOptions) -> Result<Self> {
+        Ok(Self { config: Config::from_options(options)? })
+    }
+
+    /// Whether there is a database. One call if there is.
+    fn is_there(path: &Path) -> Result<bool> {
+        if fs::file_exists(&path.join(CURRENT))? {
+            return Ok(true);
+        }
+        if !fs::dir_exists(path)? {
+            return Ok(false);
+        }
+        Err(Error::corrupt(format!("directory is not a RocksDB database path=`{}`", path.display())))
+    }
+}
+
+impl Driver for RocksDriver {
+    fn db_type(&self) -> &'static str {
+        DB_TYPE
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            max_key_len: MAX_KEY_LEN,
+            max_value_len: MAX_VALUE_LEN,
+            locality: Locality::Local,
+            values: Values::Copied,
+        }
+    }
+
+    fn write(&self, source: &Source, _plan: &WritePlan, body: &mut WriteBody<'_>) -> Result<()> {
+        let staged = StagedDir::create(&fs::db_path(source.prefix(), source.name())?)?;
+        let options = self.config.write_options();
+        let mut writer = RocksWriter::new(staged.path(), &self.config, &options)?;
+        body(&mut writer)?;
+        writer.finish()?;
+        staged.publish()
+    }
+
+    fn open(&self, source: &Source) -> Result<Arc<dyn Db>> {
+        let path = fs::db_path(source.prefix(), source.name())?;
+        if !Self::is_there(&path)? {
+            return Err(Error::not_found(format!("no such db path=`{}`", path.display())));
+        }
+        Ok(Arc::new(RocksDb::open(&self.config, path)?))
+    }
+
+    fn exists(&self, source: &Source) -> Result<bool> {
+        Self::is_there(&fs::db_path(source.prefix(), source.name())?)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<String>> {
+        let dir = Path::new(prefix);
+        let mut names = Vec::new();
+        for name in fs::list_dirs(dir)? {
+            if fs::file_exists(&dir.join(&name).join(CURRENT))? {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn destroy(&self, source: &Source) -> Result<()> {
+        fs::destroy_dir(&fs::db_path(source.prefix(), source.name())?)
+    }
+
+    fn records(&self, prefix: &str) -> Result<Arc<dyn Records>> {
+        Ok(Arc::new(FsRecords::new(prefix)))
+    }
+}

@@ -1,0 +1,126 @@
+//! Reading: the database read-only, records fetched once however many ranges of them are wanted.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ::rocksdb::perf::{PerfContext, PerfMetric, PerfStatsLevel, set_perf_stats};
+use ::rocksdb::{DB, DBPinnableSlice};
+use bytes::Bytes;
+use ckpt_engine::Result;
+use ckpt_engine::db::{Cursor, Db, Limits, Read, ReadSink, slice_value};
+
+use super::config::{self, Config};
+use super::cursor::RocksCursor;
+use super::error;
+use crate::store::parallel;
+
+/// An open database.
+pub(super) struct RocksDb {
+    db: DB,
+    path: PathBuf,
+    bytes_read: AtomicU64,
+}
+
+/// The ranges that are wanted of one record.
+struct Wanted<'a> {
+    key: &'a [u8],
+    reads: Vec<(usize, Read<'a>)>,
+}
+
+impl RocksDb {
+    pub(super) fn open(config: &Config, path: PathBuf) -> Result<Self> {
+        let (db, bytes) = counted(|| DB::open_for_read_only(&config.read_options(), &path, false));
+        let db = db.map_err(|error| error::map("cannot open database", &path, error))?;
+        Ok(Self { db, path, bytes_read: AtomicU64::new(bytes) })
+    }
+
+    fn fetch(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>> {
+        let (value, bytes) = counted(|| self.db.get_pinned_opt(key, &config::read_options()));
+        self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
+        value.map_err(|error| error::map("cannot read database", &self.path, error))
+    }
+
+    /// Fetches a record and hands out what is wanted of it.
+    fn read_record(&self, wanted: Wanted<'_>, sink: &ReadSink<'_>) -> Result<()> {
+        let fetched = self.fetch(wanted.key);
+        for (index, read) in wanted.reads {
+            let value = match &fetched {
+                Ok(value) => value.as_deref(),
+                Err(error) => {
+                    sink(index, Err(again(error)))?;
+                    continue;
+                }
+            };
+            let found = slice_value(value, read.range.clone(), wanted.key);
+            match (found, read.into) {
+                (Ok(found), Some(into)) => {
+                    into.copy_from_slice(found);
+                    sink(index, Ok(into))?;
+                }
+                (found, _) => sink(index, found)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Db for RocksDb {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.fetch(key)?.map(|value| Bytes::copy_from_slice(&value)))
+    }
+
+    fn read(&self, reads: Vec<Read<'_>>, limits: &Limits, sink: &ReadSink<'_>) -> Result<()> {
+        let mut reads: Vec<_> = reads.into_iter().enumerate().collect();
+        for (_, read) in &reads {
+            read.len()?;
+        }
+        reads.sort_by_key(|(_, read)| read.key);
+        let mut records: Vec<Wanted<'_>> = Vec::new();
+        for (index, read) in reads {
+            match records.last_mut().filter(|record| record.key == read.key) {
+                Some(record) => record.reads.push((index, read)),
+                None => records.push(Wanted { key: read.key, reads: vec![(index, read)] }),
+            }
+        }
+        parallel::for_each(limits.threads, records, |(), record| self.read_record(record, sink))
+    }
+
+    fn map(&self, _key: &[u8]) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
+
+    fn cursor(&self) -> Result<Box<dyn Cursor + '_>> {
+        Ok(Box::new(RocksCursor::new(&self.db, &self.path)?))
+    }
+
+    fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for RocksDb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RocksDb").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// Runs `work` and tells how many bytes of blocks RocksDB read for it, by its own count for this thread.
+fn counted<T>(work: impl FnOnce() -> T) -> (T, u64) {
+    set_perf_stats(PerfStatsLevel::EnableCount);
+    let mut context = PerfContext::default();
+    context.reset();
+    let done = work();
+    let bytes = context.metric(PerfMetric::BlockReadByte);
+    set_perf_stats(PerfStatsLevel::Disable);
+    (done, bytes)
+}
+
+/// The same error for another read of the record.
+fn again(error: &ckpt_engine::Error) -> ckpt_engine::Error {
+    let mut text = error.to_string();
+    if let Some(source) = std::error::Error::source(error) {
+        text = format!("{text}: {source}");
+    }
+    ckpt_engine::Error::new(error.kind(), text)
+}

@@ -1,0 +1,179 @@
+//! What is special to RocksDB; the contract is tested for all backends alike elsewhere.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Mutex;
+
+use ckpt_engine::ErrorKind;
+use ckpt_engine::db::{Db, Driver, DriverOptions, Limits, Payload, Read, Source, WritePlan};
+
+use super::RocksDriver;
+
+type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const PLAN: WritePlan = WritePlan { records: 0, bytes: 0, limits: Limits { threads: 2, memory: 1 << 20 } };
+
+fn driver() -> RocksDriver {
+    RocksDriver::from_options(DriverOptions::new()).unwrap()
+}
+
+fn source(dir: &Path) -> Source {
+    Source::new(dir.to_str().unwrap(), "n.1")
+}
+
+fn records(count: u32, len: usize) -> Records {
+    let value = |number: u32| (0..len).map(|at| (number as usize * 31 + at * 7) as u8).collect();
+    (0..count).map(|number| (number.to_be_bytes().to_vec(), value(number))).collect()
+}
+
+fn write(driver: &RocksDriver, source: &Source, records: &Records) {
+    let mut body = |transaction: &mut dyn ckpt_engine::db::Transaction| {
+        for (key, value) in records {
+            let (a, b) = value.split_at(value.len() / 2);
+            let mut payload = Payload::new();
+            payload.push(a.to_vec().into());
+            payload.push(b.to_vec().into());
+            transaction.put(key, payload)?;
+        }
+        Ok(())
+    };
+    driver.write(source, &PLAN, &mut body).unwrap();
+}
+
+/// What the cursor finds, or the first error.
+fn read_all(db: &dyn Db) -> ckpt_engine::Result<Records> {
+    let mut cursor = db.cursor()?;
+    let mut found = Records::new();
+    while let Some(key) = cursor.key() {
+        found.insert(key.to_vec(), cursor.value()?.to_vec());
+        cursor.next()?;
+    }
+    Ok(found)
+}
+
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
+    entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
+}
+
+#[test]
+fn any_rocksdb_opens_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = source(dir.path());
+    let expected = records(100, 5000);
+    let small_tables = DriverOptions::new().with("table_bytes", "60000").with("block_bytes", "4096");
+    write(&RocksDriver::from_options(small_tables).unwrap(), &source, &expected);
+    assert_eq!(read_all(&*driver().open(&source).unwrap()).unwrap(), expected);
+    let path = dir.path().join("n.1");
+    assert!(files(&path).keys().filter(|name| name.ends_with(".sst")).count() > 3);
+    let db = ::rocksdb::DB::open_default(&path).unwrap();
+    let found: Records = db
+        .iterator(::rocksdb::IteratorMode::Start)
+        .map(|entry| entry.unwrap())
+        .map(|(k, v)| (k.into(), v.into()))
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn reading_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = source(dir.path());
+    write(&driver(), &source, &records(10, 100));
+    let path = dir.path().join("n.1");
+    let before = files(&path);
+    let names: Vec<&str> = before.keys().map(String::as_str).collect();
+    assert!(
+        !names.iter().any(|name| name.starts_with("LOG") || *name == "LOCK" || *name == "tables"),
+        "{names:?}"
+    );
+    let (a, b) = (driver().open(&source).unwrap(), driver().open(&source).unwrap());
+    assert_eq!(read_all(&*a).unwrap(), read_all(&*b).unwrap());
+    drop((a, b));
+    assert_eq!(files(&path), before);
+}
+
+#[test]
+fn bytes_read_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = source(dir.path());
+    write(&driver(), &source, &records(64, 300_000));
+    let db = driver().open(&source).unwrap();
+    assert!(db.bytes_read() < 200_000, "opened for {}", db.bytes_read());
+    let (before, key) = (db.bytes_read(), 7u32.to_be_bytes());
+    // Two ranges of one record: it is fetched once.
+    let reads = [0..10, 1000..2000].map(|range| Read { key: &key, range, into: None });
+    db.read(reads.into(), &PLAN.limits, &|_, found| found.map(drop)).unwrap();
+    let read = db.bytes_read() - before;
+    assert!((300_000..1_400_000).contains(&read), "{read}");
+}
+
+/// Every byte of a small database is flipped: what comes back is right, or an error.
+#[test]
+fn a_flipped_byte_is_an_error_or_harmless() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = source(dir.path());
+    let expected = records(8, 40);
+    write(&driver(), &source, &expected);
+    let path = dir.path().join("n.1");
+    let (mut detected, mut harmless) = (0, 0);
+    for (name, bytes) in files(&path) {
+        // Nothing of the options file is read back, and it is the largest.
+        let step = if name.starts_with("OPTIONS") { 499 } else { 1 };
+        for at in (0..bytes.len()).step_by(step) {
+            // In place: a file that is truncated and written anew is flushed to the disk each time.
+            let file = fs::OpenOptions::new().write(true).open(path.join(&name)).unwrap();
+            file.write_all_at(&[bytes[at] ^ (1 << (at % 8))], at as u64).unwrap();
+            match driver().open(&source).and_then(|db| {
+                let all = read_all(&*db)?;
+                let single = Mutex::new(Records::new());
+                let keys: Vec<_> = expected.keys().collect();
+                let reads = expected.iter().map(|(key, value)| Read {
+                    key,
+                    range: 0..value.len() as u64,
+                    into: None,
+                });
+                db.read(reads.collect(), &PLAN.limits, &|index, found| {
+                    single.lock().unwrap().insert(keys[index].clone(), found?.to_vec());
+                    Ok(())
+                })?;
+                Ok((all, single.into_inner().unwrap()))
+            }) {
+                Ok(found) => {
+                    assert_eq!(found, (expected.clone(), expected.clone()), "{name} byte {at}");
+                    harmless += 1;
+                }
+                Err(_) => detected += 1,
+            }
+            file.write_all_at(&[bytes[at]], at as u64).unwrap();
+        }
+    }
+    assert!(detected > harmless / 8 && detected > 300, "detected {detected}, harmless {harmless}");
+}
+
+#[test]
+fn what_is_no_database_is_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = source(dir.path());
+    assert!(!driver().exists(&source).unwrap());
+    assert_eq!(driver().open(&source).unwrap_err().kind(), ErrorKind::NotFound);
+    fs::create_dir(dir.path().join("n.1")).unwrap();
+    assert_eq!(driver().exists(&source).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(driver().open(&source).unwrap_err().kind(), ErrorKind::Corrupt);
+    fs::write(dir.path().join("n.1/CURRENT"), "garbage").unwrap();
+    assert!(driver().exists(&source).unwrap());
+    assert_eq!(driver().open(&source).unwrap_err().kind(), ErrorKind::Corrupt);
+    fs::write(dir.path().join("n.1/CURRENT"), "MANIFEST-000001\n").unwrap();
+    assert_eq!(driver().open(&source).unwrap_err().kind(), ErrorKind::Corrupt);
+    fs::remove_dir_all(dir.path().join("n.1")).unwrap();
+    fs::write(dir.path().join("n.1"), "a file").unwrap();
+    assert_eq!(driver().exists(&source).unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn unknown_settings_are_refused() {
+    let error = RocksDriver::from_options(DriverOptions::new().with("cache", "1")).unwrap_err();
+    assert!(error.to_string().contains("block_bytes, table_bytes"), "{error}");
+}
