@@ -1,7 +1,8 @@
 //! What a db holds and where: all keys in order, with the places of their values in the file.
 //!
 //! Opening walks the tree once, branches and leaves only. Keys must ascend strictly over the whole walk and no page is
-//! empty, so a page that is reached twice is an error at its first key, and no damage makes the walk longer than the file.
+//! empty, so a leaf that is reached again is an error at its first key: no damage makes the walk longer than the file. The
+//! pages of values, whose headers are checked when they are read, must be in nobody else's use.
 
 use ckpt_engine::{Error, Result};
 
@@ -27,54 +28,12 @@ impl Index {
     /// Walks the newest tree of a file of this length.
     pub(super) fn load(file_len: u64, mut fetch: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<Self> {
         let meta = Meta::read(file_len, &mut fetch)?;
-        let mut index = Self { meta, keys: Vec::new(), entries: Vec::new() };
+        let index = Self { meta, keys: Vec::new(), entries: Vec::new() };
+        let mut walk = Walk { index, pages: Vec::new(), fetch: &mut fetch };
         if let Some(root) = meta.root {
-            index.visit(root, 1, &mut fetch)?;
+            walk.visit(root, 1)?;
         }
-        if index.entries.len() as u64 != meta.entries {
-            return Err(Error::corrupt(format!(
-                "LMDB file has not the entries that it should found=`{}` expected=`{}`",
-                index.entries.len(),
-                meta.entries
-            )));
-        }
-        Ok(index)
-    }
-
-    fn visit(
-        &mut self,
-        number: u64,
-        level: u16,
-        fetch: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
-    ) -> Result<()> {
-        let mut page = zeroed(self.meta.page_size)?;
-        fetch(self.meta.locate(number, 1)?, &mut page)?;
-        if level == self.meta.depth {
-            for node in nodes(&page, number, Kind::Leaf)? {
-                let value = self.meta.value(&page, number, &node)?;
-                self.push(number, node.key, value)?;
-            }
-            return Ok(());
-        }
-        for (at, node) in nodes(&page, number, Kind::Branch)?.iter().enumerate() {
-            let before = self.entries.len();
-            self.visit(node.child(), level + 1, fetch)?;
-            // The first child has all that is less than the second's key: its own key is not used.
-            let between = self.last_key(before) < node.key && Some(node.key) <= self.key(before);
-            if at > 0 && !between {
-                return Err(damaged(number, "a key does not lie between the children that it divides"));
-            }
-        }
-        Ok(())
-    }
-
-    fn push(&mut self, number: u64, key: &[u8], value: Extent) -> Result<()> {
-        if self.last_key(self.entries.len()) >= key {
-            return Err(damaged(number, "its keys do not ascend"));
-        }
-        self.keys.extend_from_slice(key);
-        self.entries.push(Entry { key_end: self.keys.len(), value });
-        Ok(())
+        walk.finish()
     }
 
     /// The key before entry `number`; the empty one, which no record has, before the first.
@@ -118,5 +77,67 @@ impl Index {
     pub(super) fn find(&self, key: &[u8]) -> Option<Extent> {
         let (found, value) = self.entry(self.lower_bound(key))?;
         (found == key).then_some(value)
+    }
+}
+
+/// An index on its way.
+struct Walk<'f> {
+    index: Index,
+    /// The pages seen: the first, and how many.
+    pages: Vec<(u64, u64)>,
+    fetch: &'f mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, number: u64, level: u16) -> Result<()> {
+        let mut page = zeroed(self.index.meta.page_size)?;
+        (self.fetch)(self.index.meta.locate(number, 1)?, &mut page)?;
+        self.pages.push((number, 1));
+        if level == self.index.meta.depth {
+            return self.take_leaf(&page, number);
+        }
+        for (at, node) in nodes(&page, number, Kind::Branch)?.iter().enumerate() {
+            let before = self.index.entries.len();
+            self.visit(node.child(), level + 1)?;
+            // The first child has all that is less than the second's key: its own key is not used.
+            let between = self.index.last_key(before) < node.key && Some(node.key) <= self.index.key(before);
+            if at > 0 && !between {
+                return Err(damaged(number, "a key does not lie between the children that it divides"));
+            }
+        }
+        Ok(())
+    }
+
+    fn take_leaf(&mut self, page: &[u8], number: u64) -> Result<()> {
+        for node in nodes(page, number, Kind::Leaf)? {
+            let value = self.index.meta.value(page, number, &node)?;
+            if let Some(first) = value.overflow {
+                self.pages.push((first, self.index.meta.overflow_pages(value.len)));
+            }
+            if self.index.last_key(self.index.entries.len()) >= node.key {
+                return Err(damaged(number, "its keys do not ascend"));
+            }
+            self.index.keys.extend_from_slice(node.key);
+            self.index.entries.push(Entry { key_end: self.index.keys.len(), value });
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Index> {
+        let (found, expected) = (self.index.entries.len() as u64, self.index.meta.entries);
+        if found != expected {
+            return Err(Error::corrupt(format!(
+                "LMDB file has not the entries that it should found=`{found}` expected=`{expected}`"
+            )));
+        }
+        self.pages.sort_unstable();
+        let mut free = 0;
+        for (first, count) in self.pages {
+            if first < free {
+                return Err(damaged(first, "it is used twice"));
+            }
+            free = first + count;
+        }
+        Ok(self.index)
     }
 }

@@ -4,11 +4,16 @@
 //! directory is published in one step. It holds just `data.mdb`.
 //!
 //! It is not read by liblmdb, which trusts its pages: one flipped bit in a page header makes it read outside the map, and the
-//! process dies. Here damage is an error, so [`pages`] and [`index`] walk the tree themselves, trust nothing that they read, and keep where
-//! each value lies. From then on a read is a read of the file, or a slice of its mapping. Nothing is locked and nothing is written, so
-//! read-only media and any number of readers are fine, and a db that is replaced stays readable to who has it open.
+//! process dies. Here damage is an error, so [`pages`] and [`index`] walk the tree themselves and keep where each value lies. They
+//! check every number before it is used: page numbers and types, bounds, that nodes fill their page, that keys ascend over the
+//! whole tree, that no page is used twice, how many entries there are. From then on a read is a read of the file or a slice of its
+//! mapping. Nothing is locked and nothing is written, so read-only media and any number of readers are fine, and a db that is
+//! replaced stays readable to who has it open.
 //!
-//! The crate `lmdb` is named only in this folder. LMDB has no checksums: the engine checks the chunks.
+//! LMDB has no checksums. The engine checks the chunks; and a meta page whose damage brings back the state before the last
+//! transaction shows a db without its manifest, which is put last.
+//!
+//! The crate `lmdb` is named only in this folder.
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("db_type `lmdb` reads and writes the layout of 64-bit machines: build without the feature `lmdb`");
@@ -20,6 +25,8 @@ mod error;
 mod index;
 mod pages;
 mod reader;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub(crate) use driver::LmdbDriver;

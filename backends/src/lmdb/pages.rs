@@ -4,12 +4,13 @@
 //!
 //! | page | bytes |
 //! |---|---|
-//! | all | 0: its number (8), 10: its type (2) |
-//! | meta: 0 and 1 | 16: magic (4), version (4); 40: the list of free pages, 88: the main database; 136: the last page (8), 144: the transaction (8) |
-//! | a database, 48 bytes | 0: page size (4, in the first of the two), flags (2), depth (2); 32: entries (8), root (8) |
-//! | branch, leaf | 12: the end of the node pointers (2), 14: the begin of the nodes (2); 16: node pointers (2 each) |
+//! | all | 0: its number (8); 10: its type (2) |
+//! | meta: 0 and 1 | 16: magic (4), version (4); 40: the list of free pages; 88: the main database; 136: the last page (8), transaction (8) |
+//! | branch, leaf | 12: the end of the pointers (2), the begin of the nodes (2); 16: pointers to the nodes (2 each) |
 //! | overflow | 12: how many pages it is (4); 16: the value |
-//! | a node | 0: the value's length (4), flags (2); or the child's number (6); 6: the key's length (2); 8: the key; then the value, or the number of its overflow page (8) |
+//!
+//! A database is 0: page size (4, in the first of the two), flags (2), depth (2); 32: entries (8), root (8). A node is 0: the
+//! value's length (4) and flags (2), or the child's number (6); 6: the key's length (2), key, value or its overflow page (8).
 
 use ckpt_engine::{Error, Result};
 
@@ -160,7 +161,7 @@ impl Meta {
     }
 
     /// How many overflow pages a value takes.
-    fn overflow_pages(&self, len: u64) -> u64 {
+    pub(super) fn overflow_pages(&self, len: u64) -> u64 {
         (len + PAGE_HEADER as u64).div_ceil(self.page_size as u64)
     }
 
