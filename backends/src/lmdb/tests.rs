@@ -433,7 +433,7 @@ fn other_kinds_of_database_are_unsupported() {
 
 /// Two environments of about 30 records: ours, and one with a deep tree of small pages.
 fn environments(dir: &Path) -> Vec<(PathBuf, Source, Records)> {
-    let expected = mixed(30);
+    let expected = records((0..30).map(|number| [0, 1, 10, 60, 200, 2100][number % 6]));
     let place = |name: &str| dir.join(name);
     let ours = Source::new(place("ours").to_str().unwrap(), "n.1");
     write(&driver(), &ours, &expected);
@@ -519,25 +519,55 @@ fn a_flipped_byte_is_an_error_or_harmless() {
         };
         let (mut errors, mut other, mut harmless) = (0, 0, 0);
         for (at, byte) in bytes.iter().enumerate() {
-            for mask in [1 << (at % 8), 0xFF] {
-                file.write_all_at(&[byte ^ mask], at as u64).unwrap();
-                let outcome = look(&source, &expected);
-                file.write_all_at(&[*byte], at as u64).unwrap();
-                if outcome.other_bytes > 0 {
-                    assert!(is_of_a_value(at), "{} byte {at}: {outcome:?}", path.display());
-                    assert_eq!(outcome.other_bytes, 1);
-                    other += 1;
-                } else if outcome.errors > 0 {
-                    errors += 1;
-                } else {
-                    harmless += 1;
-                }
+            let mask = if at % 2 == 0 { 1 << (at / 2 % 8) } else { 0xFF };
+            file.write_all_at(&[byte ^ mask], at as u64).unwrap();
+            let outcome = look(&source, &expected);
+            file.write_all_at(&[*byte], at as u64).unwrap();
+            if outcome.other_bytes > 0 {
+                assert!(is_of_a_value(at), "{} byte {at}: {outcome:?}", path.display());
+                assert_eq!(outcome.other_bytes, 1);
+                other += 1;
+            } else if outcome.errors > 0 {
+                errors += 1;
+            } else {
+                harmless += 1;
             }
         }
         let values: usize = expected.values().map(Vec::len).sum();
-        assert_eq!(other, 2 * values);
-        assert!(errors > 1000, "{errors} errors, {harmless} harmless");
+        assert_eq!(other, values);
+        // No byte of a key or of a node's header goes unnoticed.
+        let noticed: usize = expected.keys().map(|key| key.len() + 8).sum();
+        assert!(errors > noticed, "{errors} errors, {harmless} harmless");
         assert_eq!(look(&source, &expected).right, expected.len());
+    }
+}
+
+/// Several fields at once get numbers that are likely to do harm.
+#[test]
+fn no_damage_does_more_than_that() {
+    let dir = tempfile::tempdir().unwrap();
+    for (path, source, expected) in environments(dir.path()) {
+        let file = File::options().write(true).open(&path).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let page_size = u32::from_ne_bytes(*bytes[40..].first_chunk().unwrap()) as usize;
+        let mut random = 1_u64;
+        let mut next = |bound: usize| {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (random >> 33) as usize % bound
+        };
+        let mut opened = 0;
+        for _ in 0..6000 {
+            for _ in 0..=next(3) {
+                let page = next(bytes.len() / page_size) * page_size;
+                let at = page + [next(160), next(32), 12 + 2 * next(10), next(page_size - 8)][next(4)];
+                let number = [0, 1, 2, 16, 511, 4096, 65535, u64::MAX, 1 << 32, next(64) as u64][next(10)];
+                let width = [1, 2, 4, 8][next(4)];
+                file.write_all_at(&number.to_le_bytes()[..width], at as u64).unwrap();
+            }
+            opened += usize::from(look(&source, &expected).errors < expected.len());
+            file.write_all_at(&bytes, 0).unwrap();
+        }
+        assert!((100..5000).contains(&opened), "{opened}");
     }
 }
 
