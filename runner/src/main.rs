@@ -1,2 +1,7 @@
 //! The command `ckpt`.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ckpt_runner::cli::main()
+}

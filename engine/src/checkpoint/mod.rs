@@ -201,8 +201,11 @@ impl Checkpoints {
     /// Copies a checkpoint to another place, of any db_type, checking every chunk on the way. One that is there already, whole
     /// and of the same save, is left alone, so a copy that was cut short goes on where it stopped.
     pub fn copy_to(&self, node: &str, epoch: u64, to: &Self) -> Result<CopyReport> {
-        let source = self.source(node, epoch)?;
-        let target = to.source(node, epoch)?;
+        self.copy_source(self.source(node, epoch)?, to, to.source(node, epoch)?)
+    }
+
+    /// Copies the db at `source` to `target` in another place. See [`copy_to`](Self::copy_to).
+    pub fn copy_source(&self, source: Source, to: &Self, target: Source) -> Result<CopyReport> {
         copy::copy(self, source, to, target)
     }
 

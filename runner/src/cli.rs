@@ -1,0 +1,326 @@
+//! The command line of `ckpt`, as clap sees it, and the way from arguments to an exit code.
+
+use std::io::{self, Write};
+use std::panic;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ckpt_engine::checkpoint::Compression;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::commands::{self, EpochArg, Failure, StoreArg};
+
+/// One checkpoint engine for every store.
+///
+/// A STORE is DB_TYPE:PREFIX (files:./ckpts, rocksdb:/data/run1, lmdb:./ckpts, s3:bucket/run1) or a URL (s3://bucket/run1, gs://…,
+/// az://…, file:///…), or one db in it (files:./ckpts/trainer:0.3). Exit codes: 0 yes or done, 1 the answer is no (absent, differs,
+/// damaged), 2 wrong usage, 3 failed.
+#[derive(Debug, Parser)]
+#[command(name = "ckpt", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// What holds for every command.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// What holds for every command.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Print one JSON document on standard output
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// Say nothing but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+
+    /// Say more; twice: much more
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+
+    /// A setting of the store's driver; can be repeated
+    #[arg(long = "db-option", global = true, value_name = "KEY=VALUE", value_parser = key_value)]
+    pub db_options: Vec<(String, String)>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Save the tensors of .safetensors, .npz and .npy files as one checkpoint
+    Import(ImportArgs),
+    /// Write blobs of a checkpoint to a .safetensors or .npz file
+    Export(ExportArgs),
+    /// List the epochs of a store and their nodes
+    Ls(ManyArgs),
+    /// Show the blobs of a checkpoint
+    Show(ShowArgs),
+    /// Whether a checkpoint exists: exit code 0 yes, 1 no
+    Exists(OneArgs),
+    /// Read and check everything; name what is damaged
+    Verify(ManyArgs),
+    /// Compare two checkpoints: added, removed, reshaped and changed blobs
+    Diff(DiffArgs),
+    /// Copy checkpoints to another store, of any db_type, verified; a copy that was cut short goes on
+    Copy(CopyArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// The arguments of `import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// .safetensors, .npz or .npy files; together they make one checkpoint
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Where to
+    pub store: StoreArg,
+
+    /// The node, such as trainer:0
+    #[arg(long)]
+    pub node: String,
+
+    /// The epoch
+    #[arg(long)]
+    pub epoch: u64,
+
+    /// none, zstd or zstd:LEVEL
+    #[arg(long, default_value = "none")]
+    pub compress: Compression,
+
+    /// How the db is laid out
+    #[arg(long, value_enum, default_value_t)]
+    pub layout: Layout,
+}
+
+/// The arguments of `export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// Where from
+    pub store: StoreArg,
+
+    /// The file to write: .safetensors or .npz
+    pub out: PathBuf,
+
+    /// Which checkpoint
+    #[command(flatten)]
+    pub which: WhichOne,
+
+    /// Only blobs whose name matches; can be repeated
+    #[arg(long = "blob", value_name = "GLOB")]
+    pub blobs: Vec<String>,
+}
+
+/// The arguments of `show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Where
+    pub store: StoreArg,
+
+    /// Which checkpoint
+    #[command(flatten)]
+    pub which: WhichOne,
+
+    /// Only blobs whose name matches; can be repeated
+    #[arg(long = "blob", value_name = "GLOB")]
+    pub blobs: Vec<String>,
+}
+
+/// The arguments of `exists`.
+#[derive(Debug, Args)]
+pub struct OneArgs {
+    /// Where
+    pub store: StoreArg,
+
+    /// Which checkpoint
+    #[command(flatten)]
+    pub which: WhichOne,
+}
+
+/// One checkpoint of a store.
+#[derive(Debug, Args)]
+pub struct WhichOne {
+    /// The epoch, or latest: the newest complete one (the default)
+    #[arg(long, value_name = "N|latest")]
+    pub epoch: Option<EpochArg>,
+
+    /// The node; needed if there are several
+    #[arg(long)]
+    pub node: Option<String>,
+}
+
+/// The arguments of `ls` and `verify`.
+#[derive(Debug, Args)]
+pub struct ManyArgs {
+    /// Where
+    pub store: StoreArg,
+
+    /// Which checkpoints
+    #[command(flatten)]
+    pub which: WhichMany,
+}
+
+/// Checkpoints of a store.
+#[derive(Debug, Args)]
+pub struct WhichMany {
+    /// Only this epoch; can be repeated
+    #[arg(long = "epoch", value_name = "N|latest")]
+    pub epochs: Vec<EpochArg>,
+
+    /// Only this node
+    #[arg(long)]
+    pub node: Option<String>,
+}
+
+/// The arguments of `diff`.
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// One store
+    pub store_a: StoreArg,
+
+    /// The other store
+    pub store_b: StoreArg,
+
+    /// The epoch of the one
+    #[arg(long, value_name = "N|latest")]
+    pub epoch_a: Option<EpochArg>,
+
+    /// The epoch of the other
+    #[arg(long, value_name = "N|latest")]
+    pub epoch_b: Option<EpochArg>,
+
+    /// Only this node
+    #[arg(long)]
+    pub node: Option<String>,
+}
+
+/// The arguments of `copy`.
+#[derive(Debug, Args)]
+pub struct CopyArgs {
+    /// Where from
+    pub store: StoreArg,
+
+    /// Where to
+    pub dst: StoreArg,
+
+    /// Which checkpoints
+    #[command(flatten)]
+    pub which: WhichMany,
+
+    /// How the copies are laid out
+    #[arg(long, value_enum, default_value_t)]
+    pub layout: Layout,
+}
+
+/// How a db is laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Layout {
+    /// Chunks and a manifest.
+    #[default]
+    Native,
+    /// As Caffe2 wrote them.
+    Caffe2,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("give it as KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Parses the arguments, runs the command and prints what went wrong.
+pub fn main() -> ExitCode {
+    // A panic is a bug; whoever meets it gets a line that says so, and no backtrace.
+    panic::set_hook(Box::new(|panic| say(&format!("error: internal error: {panic}"))));
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are not errors, and a reader that has gone away is none of ours.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    start_logging(&cli.common);
+    match panic::catch_unwind(|| commands::run(&cli)) {
+        Ok(Ok(answer)) => ExitCode::from(answer.exit_code()),
+        Ok(Err(failure)) => {
+            report(&failure);
+            ExitCode::from(failure.exit_code())
+        }
+        Err(_) => ExitCode::from(3),
+    }
+}
+
+fn start_logging(common: &Common) {
+    let level = match (common.quiet, common.verbose) {
+        (true, _) => LevelFilter::ERROR,
+        (false, 0) => LevelFilter::WARN,
+        (false, 1) => LevelFilter::INFO,
+        (false, _) => LevelFilter::DEBUG,
+    };
+    let logs = tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(level);
+    // The only one who starts it is this function, once.
+    let _ = logs.without_time().with_target(false).try_init();
+}
+
+/// One line, then the causes.
+fn report(failure: &Failure) {
+    let error = failure.error();
+    say(&format!("error: {}", one_line(error)));
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        say(&format!("  caused by: {}", one_line(error)));
+        cause = error.source();
+    }
+}
+
+fn one_line(error: &dyn std::error::Error) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn say(line: &str) {
+    // Nobody is left to tell that standard error is closed.
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn several_files_and_a_store() {
+        let line = [
+            "ckpt",
+            "import",
+            "a.npy",
+            "b.npz",
+            "files:./c",
+            "--node",
+            "n",
+            "--epoch",
+            "3",
+            "--compress",
+            "zstd:7",
+        ];
+        let Command::Import(args) = Cli::try_parse_from(line).unwrap().command else {
+            panic!("not an import")
+        };
+        assert_eq!(args.files.len(), 2);
+        assert_eq!(args.store.to_string(), "files:./c");
+        assert_eq!(args.compress, Compression::Zstd(7));
+    }
+}

@@ -1,0 +1,111 @@
+//! `ckpt copy`: checkpoints from one store to another.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use ckpt_engine::checkpoint::{Checkpoints, CopyOutcome};
+use ckpt_engine::manager::NodeRecord;
+use serde_json::json;
+
+use super::store::{Chosen, Store};
+use super::{Answer, Context, Failure, Outcome, check_layout};
+use crate::cli::CopyArgs;
+use crate::output::size;
+
+/// What was copied, over all dbs.
+#[derive(Default)]
+struct Copied {
+    copied: u64,
+    present: u64,
+    blobs: u64,
+    bytes: u64,
+    bytes_written: u64,
+}
+
+pub(super) fn run(context: &Context, args: &CopyArgs) -> Outcome {
+    let started = Instant::now();
+    check_layout(args.layout)?;
+    let from = context.store(&args.store, !args.which.epochs.is_empty() || args.which.node.is_some())?;
+    let to = context.place(&args.dst, context.options.clone())?;
+    let mut epochs: BTreeMap<u64, Vec<Chosen>> = BTreeMap::new();
+    for chosen in from.choose_many(&args.which.epochs, args.which.node.as_deref())? {
+        epochs.entry(chosen.name.epoch).or_default().push(chosen);
+    }
+    let mut copied = Copied::default();
+    let mut complete = Vec::new();
+    for (&epoch, dbs) in &epochs {
+        for chosen in dbs {
+            copy_db(&from, chosen, &to, &mut copied)?;
+        }
+        if publish(&from, epoch, dbs, &to)? {
+            complete.push(epoch);
+        }
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let document = json!({
+        "dbs": copied.copied + copied.present,
+        "copied": copied.copied,
+        "present": copied.present,
+        "epochs": epochs.keys().collect::<Vec<_>>(),
+        "complete": complete,
+        "blobs": copied.blobs,
+        "bytes": copied.bytes,
+        "bytes_written": copied.bytes_written,
+        "seconds": seconds,
+    });
+    context.output.print(&document, || {
+        format!(
+            "copied {} dbs ({} were there already), {} written, to {} in {seconds:.2} s",
+            copied.copied,
+            copied.present,
+            size(copied.bytes_written),
+            args.dst
+        )
+    })?;
+    Ok(Answer::Yes)
+}
+
+fn copy_db(from: &Store, chosen: &Chosen, to: &Checkpoints, copied: &mut Copied) -> Result<(), Failure> {
+    let target = to.source(&chosen.name.node, chosen.name.epoch)?;
+    let report = from.place.copy_source(chosen.source.clone(), to, target)?;
+    match report.outcome {
+        CopyOutcome::Copied => copied.copied += 1,
+        CopyOutcome::Present => copied.present += 1,
+    }
+    copied.blobs += report.blobs;
+    copied.bytes += report.bytes;
+    copied.bytes_written += report.bytes_written;
+    Ok(())
+}
+
+/// Says at the destination that the epoch is complete, after all its dbs are there, and tells whether it did.
+///
+/// An epoch that is complete at its source and was copied whole keeps its record. One that was copied in part is put together node
+/// by node, as imports are. One that is not complete at its source is not made so by copying it.
+fn publish(from: &Store, epoch: u64, dbs: &[Chosen], to: &Checkpoints) -> Result<bool, Failure> {
+    if from.is_db() {
+        return add_nodes(dbs, epoch, to);
+    }
+    let state = from.place.epoch(epoch)?;
+    let Some(record) = state.record.as_ref().filter(|_| state.is_complete()) else {
+        tracing::warn!(
+            epoch,
+            "the epoch is not complete at its source, so its copy does not count as complete"
+        );
+        return Ok(false);
+    };
+    if record.nodes.iter().all(|node| dbs.iter().any(|chosen| chosen.name.node == node.node)) {
+        to.records()?.put(record)?;
+        return Ok(true);
+    }
+    add_nodes(dbs, epoch, to)
+}
+
+fn add_nodes(dbs: &[Chosen], epoch: u64, to: &Checkpoints) -> Result<bool, Failure> {
+    let records = to.records()?;
+    for chosen in dbs {
+        let copy = to.open(&chosen.name.node, epoch)?;
+        records.add_node(epoch, NodeRecord::from(&copy))?;
+    }
+    Ok(true)
+}

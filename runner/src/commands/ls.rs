@@ -1,0 +1,165 @@
+//! `ckpt ls`: the epochs of a store and their nodes.
+
+use ckpt_engine::checkpoint::{Completeness, EpochState, NodeState};
+use serde_json::{Value, json};
+
+use super::store::Store;
+use super::{Answer, Context, EpochArg, Failure, Outcome};
+use crate::cli::ManyArgs;
+use crate::output::{name, size, table};
+
+pub(super) fn run(context: &Context, args: &ManyArgs) -> Outcome {
+    let store = context.store(&args.store, !args.which.epochs.is_empty() || args.which.node.is_some())?;
+    let epochs = chosen(&store, args)?;
+    let document = json!({
+        "store": store.name(),
+        "epochs": epochs.iter().map(epoch_json).collect::<Vec<_>>(),
+    });
+    context.output.print(&document, || text(&epochs))?;
+    Ok(Answer::Yes)
+}
+
+fn chosen(store: &Store, args: &ManyArgs) -> Result<Vec<EpochState>, Failure> {
+    let latest = match args.which.epochs.contains(&EpochArg::Latest) {
+        true => store.place.latest_complete()?,
+        false => None,
+    };
+    // A db that is a STORE by itself is one of the place that holds it.
+    let only = match store.is_db() {
+        true => store.choose_many(&[], None)?.pop(),
+        false => None,
+    };
+    let mut epochs = store.place.epochs()?;
+    epochs.retain(|state| {
+        let asked = args.which.epochs.iter().any(|epoch| match epoch {
+            EpochArg::Latest => latest == Some(state.epoch),
+            EpochArg::Number(number) => *number == state.epoch,
+        });
+        let meant = only.as_ref().is_none_or(|only| only.name.epoch == state.epoch);
+        meant && (args.which.epochs.is_empty() || asked)
+    });
+    for state in &mut epochs {
+        state.nodes.retain(|node| {
+            let asked = args.which.node.as_ref().is_none_or(|wanted| *wanted == node.node);
+            asked && only.as_ref().is_none_or(|only| only.name.node == node.node)
+        });
+    }
+    Ok(epochs)
+}
+
+fn epoch_json(state: &EpochState) -> Value {
+    let reason = match &state.completeness {
+        Completeness::Complete => None,
+        Completeness::Incomplete(reason) => Some(reason),
+    };
+    json!({
+        "epoch": state.epoch,
+        "complete": state.is_complete(),
+        "incomplete_because": reason,
+        // Nothing can be pinned in this version.
+        "pinned": false,
+        "completed_unix_ms": state.record.as_ref().map(|record| record.completed_unix_ms),
+        "nodes": state.nodes.iter().map(|node| node_json(state, node)).collect::<Vec<_>>(),
+    })
+}
+
+fn node_json(state: &EpochState, node: &NodeState) -> Value {
+    let contents = node.contents.as_ref().ok();
+    json!({
+        "node": node.node,
+        "db": node.db,
+        "id": contents.map(|contents| &contents.id),
+        "bytes": contents.map(|contents| contents.bytes),
+        "stored_bytes": contents.map(|contents| contents.stored_bytes),
+        "blobs": contents.map(|contents| contents.blobs),
+        "created_unix_ms": contents.map(|contents| contents.created_unix_ms),
+        "seconds": seconds(state, node),
+        "error": node.contents.as_ref().err(),
+    })
+}
+
+fn seconds(state: &EpochState, node: &NodeState) -> Option<f64> {
+    let nodes = state.record.as_ref().map(|record| &record.nodes)?;
+    nodes.iter().find(|recorded| recorded.node == node.node).map(|recorded| recorded.seconds)
+}
+
+fn text(epochs: &[EpochState]) -> String {
+    let mut rows = Vec::new();
+    let mut notes = String::new();
+    for state in epochs {
+        let complete = if state.is_complete() { "yes" } else { "no" };
+        if let Completeness::Incomplete(reason) = &state.completeness {
+            notes.push_str(&format!("epoch {} is not complete: {reason}\n", state.epoch));
+        }
+        for node in &state.nodes {
+            let epoch = state.epoch.to_string();
+            rows.push(match &node.contents {
+                Ok(contents) => [
+                    epoch,
+                    name(&node.node),
+                    complete.to_owned(),
+                    contents.blobs.to_string(),
+                    size(contents.bytes),
+                    size(contents.stored_bytes),
+                    time(contents.created_unix_ms),
+                    seconds(state, node).map(|seconds| format!("{seconds:.2} s")).unwrap_or_default(),
+                ],
+                Err(_) => {
+                    let unreadable = "unreadable".to_owned();
+                    [
+                        epoch,
+                        name(&node.node),
+                        complete.to_owned(),
+                        unreadable,
+                        String::new(),
+                        String::new(),
+                        String::new(),
+                        String::new(),
+                    ]
+                }
+            });
+        }
+    }
+    if rows.is_empty() && notes.is_empty() {
+        return "no checkpoints\n".to_owned();
+    }
+    table(["epoch", "node", "complete", ">blobs", ">bytes", ">stored", "saved (UTC)", ">took"], rows) + &notes
+}
+
+/// Date and time of day, in UTC.
+fn time(unix_ms: u64) -> String {
+    let seconds = unix_ms / 1000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil_date(days);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// The Gregorian date of a number of days since 1970-01-01, by eras of 400 years that begin in March.
+fn civil_date(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        let cases = [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_400_000, "2000-02-29 00:00:00"),
+            (1_764_583_907_123, "2025-12-01 10:11:47"),
+            (4_102_444_799_000, "2099-12-31 23:59:59"),
+        ];
+        for (unix_ms, expected) in cases {
+            assert_eq!(time(unix_ms), expected);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The commands, one file each. They parse nothing and do nothing by themselves: each calls the engine's verb of its name and
+//! hands the outcome to [`crate::output`].
+
+mod copy;
+mod diff;
+mod exists;
+mod export;
+mod import;
+mod ls;
+mod progress;
+mod show;
+mod store;
+mod verify;
+
+use std::sync::Arc;
+
+use ckpt_engine::checkpoint::{Checkpoints, Options};
+use ckpt_engine::db::{DriverOptions, Registry};
+use ckpt_engine::{Error, ErrorKind};
+use clap::CommandFactory;
+
+pub use store::{EpochArg, StoreArg};
+
+use crate::cli::{Cli, Command, Common, Layout};
+use crate::output::Output;
+use store::Store;
+
+/// What a command answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Yes, or done.
+    Yes,
+    /// Absent, different or damaged.
+    No,
+}
+
+impl Answer {
+    fn from_yes(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::No }
+    }
+
+    /// 0 or 1.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Yes => 0,
+            Self::No => 1,
+        }
+    }
+}
+
+/// Why a command gave no answer.
+#[derive(Debug)]
+pub enum Failure {
+    /// The command line asks for something that cannot be.
+    Usage(Error),
+    /// It was understood and could not be done.
+    Failed(Error),
+}
+
+impl Failure {
+    fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(Error::invalid(message))
+    }
+
+    /// What went wrong.
+    pub fn error(&self) -> &Error {
+        match self {
+            Self::Usage(error) | Self::Failed(error) => error,
+        }
+    }
+
+    /// 2 or 3.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Failed(_) => 3,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+type Outcome = Result<Answer, Failure>;
+
+/// Runs a command.
+pub fn run(cli: &Cli) -> Outcome {
+    let context = Context::new(&cli.common);
+    match &cli.command {
+        Command::Import(args) => import::run(&context, args),
+        Command::Export(args) => export::run(&context, args),
+        Command::Ls(args) => ls::run(&context, args),
+        Command::Show(args) => show::run(&context, args),
+        Command::Exists(args) => exists::run(&context, args),
+        Command::Verify(args) => verify::run(&context, args),
+        Command::Diff(args) => diff::run(&context, args),
+        Command::Copy(args) => copy::run(&context, args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "ckpt", &mut script);
+            context.output.raw(&script)?;
+            Ok(Answer::Yes)
+        }
+    }
+}
+
+/// What every command needs.
+struct Context {
+    registry: Registry,
+    driver_options: DriverOptions,
+    options: Options,
+    output: Output,
+}
+
+impl Context {
+    fn new(common: &Common) -> Self {
+        let mut registry = Registry::new();
+        ckpt_backends::register_all(&mut registry);
+        let mut options = Options::default();
+        if !common.quiet {
+            options.observer = Arc::new(progress::Bar::new());
+        }
+        Self {
+            registry,
+            driver_options: common.db_options.iter().cloned().collect(),
+            options,
+            output: Output::new(common.json),
+        }
+    }
+
+    /// The place that a STORE names. An unknown db_type or setting is wrong usage.
+    fn place(&self, store: &StoreArg, options: Options) -> Result<Checkpoints, Failure> {
+        let driver = self.registry.driver(&store.db_type, self.driver_options.clone());
+        let driver = driver.map_err(|error| match error.kind() {
+            ErrorKind::InvalidInput | ErrorKind::Unsupported => Failure::Usage(error),
+            _ => Failure::Failed(error),
+        })?;
+        Ok(Checkpoints::new(driver, &store.prefix).with_options(options))
+    }
+
+    /// A STORE to read: a place or one db of it. `chosen` says that the command line names an epoch or a node, so that the STORE
+    /// can only be a place.
+    fn store(&self, store: &StoreArg, chosen: bool) -> Result<Store, Failure> {
+        Ok(Store::new(self.place(store, self.options.clone())?, store, chosen))
+    }
+}
+
+/// Only the native layout is written.
+fn check_layout(layout: Layout) -> Result<(), Failure> {
+    match layout {
+        Layout::Native => Ok(()),
+        Layout::Caffe2 => Err(Failure::Usage(Error::unsupported(
+            "this version does not write the Caffe2 layout; use --layout native",
+        ))),
+    }
+}

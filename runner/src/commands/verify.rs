@@ -1,0 +1,107 @@
+//! `ckpt verify`: read and check everything.
+
+use ckpt_engine::ErrorKind;
+use ckpt_engine::checkpoint::{Completeness, Damage, EpochState, VerifyReport};
+use serde_json::{Value, json};
+
+use super::store::Store;
+use super::{Answer, Context, EpochArg, Failure, Outcome};
+use crate::cli::ManyArgs;
+use crate::output::{name, size};
+
+/// What was checked, over all dbs.
+#[derive(Default)]
+struct Verified {
+    dbs: u64,
+    report: VerifyReport,
+}
+
+pub(super) fn run(context: &Context, args: &ManyArgs) -> Outcome {
+    let store = context.store(&args.store, !args.which.epochs.is_empty() || args.which.node.is_some())?;
+    let mut verified = Verified::default();
+    match verify_dbs(&store, args, &mut verified) {
+        // All that is left of an epoch may be its record.
+        Err(Failure::Failed(error)) if error.kind() == ErrorKind::NotFound && whole_store(&store, args) => {
+            verify_epochs(&store, &mut verified)?;
+            if verified.report.is_ok() {
+                return Err(error.into());
+            }
+        }
+        Err(failure) => return Err(failure),
+        Ok(()) if whole_store(&store, args) => verify_epochs(&store, &mut verified)?,
+        Ok(()) => {}
+    }
+    let Verified { dbs, report } = verified;
+    let document = json!({
+        "ok": report.is_ok(),
+        "dbs": dbs,
+        "blobs": report.blobs,
+        "bytes": report.bytes,
+        "damage": report.damage.iter().map(damage_json).collect::<Vec<_>>(),
+    });
+    context.output.print(&document, || text(dbs, &report))?;
+    Ok(Answer::from_yes(report.is_ok()))
+}
+
+fn whole_store(store: &Store, args: &ManyArgs) -> bool {
+    !store.is_db()
+        && args.which.node.is_none()
+        && args.which.epochs.iter().all(|epoch| *epoch == EpochArg::Latest)
+}
+
+fn verify_dbs(store: &Store, args: &ManyArgs, verified: &mut Verified) -> Result<(), Failure> {
+    for source in store.sources(&args.which.epochs, args.which.node.as_deref())? {
+        let report = store.place.verify_source(&source)?;
+        verified.dbs += 1;
+        verified.report.blobs += report.blobs;
+        verified.report.bytes += report.bytes;
+        verified.report.damage.extend(report.damage);
+    }
+    Ok(())
+}
+
+/// An epoch that was recorded as complete and is not any more has lost something, even if each db that is left is whole.
+fn verify_epochs(store: &Store, verified: &mut Verified) -> Result<(), Failure> {
+    for epoch in store.place.records()?.epochs()? {
+        let state: EpochState = store.place.epoch(epoch)?;
+        let Completeness::Incomplete(reason) = &state.completeness else { continue };
+        let known = |node: &ckpt_engine::checkpoint::NodeState| {
+            verified.report.damage.iter().any(|damage| damage.db == node.db)
+        };
+        if !state.nodes.iter().any(known) {
+            let reason = format!("epoch {epoch} is recorded as complete and is not: {reason}");
+            let db = store.name().to_owned();
+            verified.report.damage.push(Damage { db, blob: None, range: None, reason });
+        }
+    }
+    Ok(())
+}
+
+fn damage_json(damage: &Damage) -> Value {
+    json!({
+        "db": damage.db,
+        "blob": damage.blob,
+        "range": damage.range.as_ref().map(|range| [range.start, range.end]),
+        "reason": damage.reason,
+    })
+}
+
+fn text(dbs: u64, report: &VerifyReport) -> String {
+    let mut text = String::new();
+    for damage in &report.damage {
+        let blob = damage.blob.as_deref().map(|blob| format!(": blob `{}`", name(blob))).unwrap_or_default();
+        let range = damage.range.as_ref().map(|range| format!(" bytes {}..{}", range.start, range.end));
+        text.push_str(&format!(
+            "damaged: {}{blob}{}: {}\n",
+            damage.db,
+            range.unwrap_or_default(),
+            damage.reason
+        ));
+    }
+    let verdict = match report.damage.len() {
+        0 => "all is well".to_owned(),
+        1 => "1 place is damaged".to_owned(),
+        many => format!("{many} places are damaged"),
+    };
+    text + &format!("{dbs} dbs, {} blobs, {} checked: {verdict}\n", report.blobs, size(report.bytes))
+}
