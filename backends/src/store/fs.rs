@@ -5,6 +5,7 @@
 //! or the newer, whenever the machine stops. A sync that failed is not tried again: the system may have dropped the bytes
 //! and would then call it a success.
 
+mod behind;
 #[cfg(any(test, feature = "faults"))]
 #[cfg_attr(not(feature = "faults"), expect(unreachable_pub, reason = "public with the feature"))]
 pub mod faults;
@@ -26,7 +27,7 @@ use rustix::io::Errno;
 
 pub(crate) use records::FsRecords;
 pub(crate) use staged_dir::{StagedDir, destroy_dir};
-pub(crate) use staged_file::StagedFile;
+use staged_file::StagedFile;
 use staged_file::destroy_file;
 pub(crate) use store::FsStore;
 

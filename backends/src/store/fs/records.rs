@@ -1,7 +1,7 @@
 //! The small records of a place as files in `<prefix>/.ckpt/`.
 
 use std::fs::File;
-use std::io::{self, IoSlice, Read};
+use std::io::{self, Read};
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -53,7 +53,7 @@ impl Records for FsRecords {
     fn put(&self, name: &str, value: Bytes, mode: PutMode) -> Result<()> {
         let path = self.path(name)?;
         let mut staged = StagedFile::create(&path)?;
-        staged.write(&mut [IoSlice::new(&value)])?;
+        staged.write(&[value])?;
         match mode {
             PutMode::Replace => staged.publish(),
             PutMode::Create => staged.publish_new(),

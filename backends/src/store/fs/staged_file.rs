@@ -5,6 +5,7 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use ckpt_engine::{Error, ErrorKind, Result};
 use rustix::io::Errno;
 
@@ -32,9 +33,20 @@ impl StagedFile {
         Ok(Self { staged: Discard::new(staged, steps::remove_file), target: target.to_owned(), file })
     }
 
+    /// Where it is until it is published.
+    pub(super) fn path(&self) -> &Path {
+        &self.staged.path
+    }
+
+    /// The file.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Appends all of `pieces`.
-    pub(crate) fn write(&mut self, pieces: &mut [IoSlice<'_>]) -> Result<()> {
-        steps::write(&self.staged.path, &self.file, pieces)
+    pub(super) fn write(&mut self, pieces: &[Bytes]) -> Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+        steps::write(&self.staged.path, &self.file, &mut slices)
             .map_err(|error| io_error("cannot write file", &self.staged.path, error))
     }
 

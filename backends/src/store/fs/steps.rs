@@ -2,9 +2,10 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, IoSlice, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, FallocateFlags, OFlags, RenameFlags, fallocate, renameat_with};
 
 #[cfg(any(test, feature = "faults"))]
 use super::faults::check as gate;
@@ -62,6 +63,30 @@ pub(super) fn write(path: &Path, mut file: &File, mut pieces: &mut [IoSlice<'_>]
         }
     }
     Ok(())
+}
+
+/// Opens a staged file once more, for writes past the page cache.
+pub(super) fn reopen_direct(path: &Path) -> io::Result<File> {
+    // As wide as what the platform's flags are given in.
+    let flags = OFlags::DIRECT.bits().cast_signed();
+    OpenOptions::new().write(true).custom_flags(flags).open(path)
+}
+
+/// Takes room for a file of `len` bytes; where it cannot, writing will tell.
+pub(super) fn preallocate(file: &File, len: u64) -> io::Result<()> {
+    Ok(fallocate(file, FallocateFlags::empty(), 0, len)?)
+}
+
+/// Writes all of `bytes` at `offset`.
+pub(super) fn write_at(path: &Path, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    gate(Step::Write, path)?;
+    file.write_all_at(bytes, offset)
+}
+
+/// Cuts a file to its length.
+pub(super) fn truncate(path: &Path, file: &File, len: u64) -> io::Result<()> {
+    gate(Step::Write, path)?;
+    file.set_len(len)
 }
 
 /// Makes a file's bytes and length durable. Must not be called again after it failed: the system may have dropped the bytes.

@@ -1,7 +1,7 @@
 //! [`Store`] over a file system: one file per name.
 
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,8 @@ use bytes::Bytes;
 use ckpt_engine::Result;
 use ckpt_engine::db::{Capabilities, Limits, Locality, ReadSink, Records, Source, Values};
 
-use super::{
-    FsRecords, StagedFile, Wanted, db_path, destroy_file, file_exists, io_error, list_files, wrong_type,
-};
+use super::behind::FileWriter;
+use super::{FsRecords, Wanted, db_path, destroy_file, file_exists, io_error, list_files, wrong_type};
 use crate::store::{Expected, Opened, Reader, Segment, Store, Writer, grow, parallel, zeroed};
 
 /// How much of a file's end is read on opening: the footer, the index and mostly the manifest.
@@ -47,8 +46,8 @@ impl Store for FsStore {
         }
     }
 
-    fn create(&self, at: &Source, _expected: Expected) -> Result<Box<dyn Writer>> {
-        Ok(Box::new(StagedFile::create(&db_path(at.prefix(), at.name())?)?))
+    fn create(&self, at: &Source, expected: Expected) -> Result<Box<dyn Writer>> {
+        Ok(Box::new(FileWriter::create(&db_path(at.prefix(), at.name())?, expected)?))
     }
 
     fn open(&self, at: &Source) -> Result<Opened> {
@@ -78,17 +77,6 @@ impl Store for FsStore {
 
     fn records(&self, prefix: &str) -> Result<Arc<dyn Records>> {
         Ok(Arc::new(FsRecords::new(prefix)))
-    }
-}
-
-impl Writer for StagedFile {
-    fn append(&mut self, pieces: Vec<Bytes>) -> Result<()> {
-        let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-        self.write(&mut slices)
-    }
-
-    fn commit(self: Box<Self>) -> Result<()> {
-        self.publish()
     }
 }
 

@@ -1,7 +1,6 @@
 //! Staging, publishing and what is left after a stop at any step.
 
 use std::fs;
-use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -13,7 +12,7 @@ use super::*;
 
 fn write_file(path: &Path, contents: &str) -> Result<()> {
     let mut staged = StagedFile::create(path)?;
-    staged.write(&mut [IoSlice::new(contents.as_bytes())])?;
+    staged.write(&[Bytes::copy_from_slice(contents.as_bytes())])?;
     staged.publish()
 }
 
@@ -57,7 +56,7 @@ fn dropped_it_leaves_nothing() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.1");
     let mut file = StagedFile::create(&path).unwrap();
-    file.write(&mut [IoSlice::new(b"bytes")]).unwrap();
+    file.write(&[Bytes::from_static(b"bytes")]).unwrap();
     let dir = StagedDir::create(&root.path().join("y.1")).unwrap();
     fs::write(dir.path().join("data"), "bytes").unwrap();
     assert_eq!(entries(root.path()).len(), 2);
