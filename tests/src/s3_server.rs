@@ -64,8 +64,8 @@ pub struct S3Server {
 impl S3Server {
     /// Serves `root`, whose folders are the buckets. Port 0 takes a free one.
     pub fn start(root: &Path, port: u16, hook: Hook) -> io::Result<Self> {
-        let files = s3s_fs::FileSystem::new(root).map_err(|error| io::Error::other(format!("{error:?}")))?;
-        let mut builder = S3ServiceBuilder::new(Rules::new(files));
+        let rules = Rules::new(root).map_err(|error| io::Error::other(format!("{error:?}")))?;
+        let mut builder = S3ServiceBuilder::new(rules);
         builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
         let service = builder.build();
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;

@@ -1,9 +1,10 @@
-//! What S3 promises and `s3s-fs` leaves out: conditions and their answer are one step, reads may be conditional, a suffix
+//! What S3 promises and `s3s-fs` leaves out: a bucket is made by nothing but its making, conditions and their answer are one step, reads may be conditional, a suffix
 //! may be longer than the object, completing an upload again gives the same answer, an upload that is gone is not a matter
 //! of permission.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use s3s::dto::*;
@@ -16,20 +17,28 @@ const LOCKS: usize = 64;
 
 /// The file system with the missing rules.
 pub(super) struct Rules {
+    root: PathBuf,
     files: FileSystem,
     locks: [RwLock<()>; LOCKS],
     completed: Mutex<HashMap<String, ETag>>,
 }
 
 impl Rules {
-    pub(super) fn new(files: FileSystem) -> Self {
-        Self { files, locks: std::array::from_fn(|_| RwLock::new(())), completed: Mutex::default() }
+    pub(super) fn new(root: &Path) -> Result<Self, s3s_fs::Error> {
+        let files = FileSystem::new(root)?;
+        let root = root.to_owned();
+        Ok(Self { root, files, locks: std::array::from_fn(|_| RwLock::new(())), completed: Mutex::default() })
     }
 
     fn lock(&self, bucket: &str, key: &str) -> &RwLock<()> {
         let mut hasher = DefaultHasher::new();
         (bucket, key).hash(&mut hasher);
         &self.locks[(hasher.finish() % LOCKS as u64) as usize]
+    }
+
+    /// Objects go into buckets that are there, and make none.
+    fn check_bucket(&self, bucket: &str) -> S3Result<()> {
+        if self.root.join(bucket).is_dir() { Ok(()) } else { Err(s3_error!(NoSuchBucket)) }
     }
 
     fn completed(&self, upload_id: &str) -> Option<ETag> {
@@ -87,6 +96,7 @@ impl S3 for Rules {
     }
 
     async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+        self.check_bucket(&request.input.bucket)?;
         let _alone = self.lock(&request.input.bucket, &request.input.key).write().await;
         self.files.put_object(request).await
     }
@@ -143,6 +153,7 @@ impl S3 for Rules {
         &self,
         request: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        self.check_bucket(&request.input.bucket)?;
         self.files.create_multipart_upload(request).await
     }
 

@@ -45,6 +45,23 @@ pub fn contents(db: &dyn Db) -> Result<Entries> {
     Ok(entries)
 }
 
+/// The db holds these entries and no others.
+#[track_caller]
+pub fn assert_holds(db: &dyn Db, expected: &Entries) {
+    let found = contents(db).unwrap();
+    assert!(found.keys().eq(expected.keys()), "{} keys instead of {}", found.len(), expected.len());
+    for (key, value) in expected {
+        let found = &found[key];
+        let key = key.escape_ascii();
+        assert!(
+            found == value,
+            "`{key}` has another value of {} bytes instead of {}",
+            found.len(),
+            value.len()
+        );
+    }
+}
+
 /// What each of some reads came to, in their order. Checks that each was told once.
 pub fn outcomes(db: &dyn Db, reads: &[(Vec<u8>, Range<u64>)]) -> Vec<Result<Vec<u8>, ErrorKind>> {
     let told: Mutex<Vec<Option<Result<Vec<u8>, ErrorKind>>>> = Mutex::new(vec![None; reads.len()]);
