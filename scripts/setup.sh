@@ -127,7 +127,7 @@ get_native() {
     remember LIBCLANG_PATH "${LIBCLANG_PATH:-$libclang}"
     # The wheel, and a distribution's bare library, come without the headers that belong to a compiler (stddef.h). Gcc's do.
     if ! ls "$libclang"/clang/*/include/stddef.h >/dev/null 2>&1; then
-        remember BINDGEN_EXTRA_CLANG_ARGS "${BINDGEN_EXTRA_CLANG_ARGS:-} -isystem $(cc -print-file-name=include)"
+        remember BINDGEN_EXTRA_CLANG_ARGS "${BINDGEN_EXTRA_CLANG_ARGS:+$BINDGEN_EXTRA_CLANG_ARGS }-isystem $(cc -print-file-name=include)"
     fi
 }
 
