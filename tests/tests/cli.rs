@@ -1,0 +1,487 @@
+//! The command `ckpt`, as scripts see it: its words, its JSON and its exit codes, over every store that outlives a process.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use ckpt_engine::blob::{Blob, Buffer, DType, Tensor, Workspace};
+use ckpt_runner::formats;
+use ckpt_tests::s3_server::{S3Server, serve_all};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const DONE: i32 = 0;
+const NO: i32 = 1;
+const USAGE: i32 = 2;
+const FAILED: i32 = 3;
+
+/// The command that was built with this test.
+fn ckpt() -> Command {
+    let here = std::env::current_exe().unwrap();
+    let path = here.parent().and_then(Path::parent).unwrap().join("ckpt");
+    assert!(
+        path.exists(),
+        "build the command first: cargo build --release -p ckpt-runner ({})",
+        path.display()
+    );
+    Command::new(path)
+}
+
+struct Place {
+    dir: TempDir,
+    server: OnceLock<S3Server>,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), server: OnceLock::new() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// A STORE of this db_type.
+    fn store(&self, db_type: &str, name: &str) -> String {
+        match db_type {
+            "s3" => {
+                self.server();
+                format!("s3://bucket/{name}")
+            }
+            _ => format!("{db_type}:{}", self.text(name)),
+        }
+    }
+
+    fn server(&self) -> &S3Server {
+        self.server.get_or_init(|| {
+            let server = S3Server::temporary(serve_all()).unwrap();
+            server.create_bucket("bucket").unwrap();
+            server
+        })
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let mut command = ckpt();
+        command.args(args).current_dir(self.dir.path());
+        if let Some(server) = self.server.get() {
+            command.envs(server.environment());
+        }
+        command.output().unwrap()
+    }
+
+    /// Runs and expects an exit code; returns standard output.
+    fn expect(&self, code: i32, args: &[&str]) -> String {
+        let output = self.run(args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(code), "ckpt {args:?}\nstdout: {stdout}\nstderr: {stderr}");
+        assert!(!stderr.contains("panicked") && !stderr.contains("RUST_BACKTRACE"), "{stderr}");
+        if code == FAILED {
+            assert!(stdout.is_empty(), "{stdout}");
+            let lines: Vec<&str> = stderr.lines().collect();
+            assert!(lines[0].starts_with("error: ") && lines[0].len() < 600, "{stderr}");
+            assert!(lines[1..].iter().all(|line| line.starts_with("  caused by: ")), "{stderr}");
+        }
+        stdout
+    }
+
+    fn json(&self, code: i32, args: &[&str]) -> Value {
+        let mut args = args.to_vec();
+        args.push("--json");
+        serde_json::from_str(&self.expect(code, &args)).unwrap()
+    }
+
+    fn error(&self, code: i32, args: &[&str]) -> String {
+        let output = self.run(args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "ckpt {args:?}: {stderr}");
+        assert!(output.stdout.is_empty());
+        stderr
+    }
+
+    /// A file with `count` tensors of `len` bytes that do not compress, `w00` and on.
+    fn model(&self, name: &str, count: usize, len: usize) -> (String, Workspace) {
+        let tensor = |seed: usize| {
+            let mut state = seed as u64 + 1;
+            let mut data = Buffer::zeroed(len).unwrap();
+            for byte in data.as_mut().unwrap() {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                *byte = state.to_be_bytes()[0];
+            }
+            Blob::from(Tensor::new(DType::F32, [len as u64 / 4], data).unwrap())
+        };
+        let workspace = (0..count).map(|index| (format!("w{index:02}"), tensor(index))).collect();
+        formats::write(
+            &self.path(name),
+            &workspace,
+            &BTreeMap::from([("format".to_owned(), "pt".to_owned())]),
+        )
+        .unwrap();
+        (self.text(name), workspace)
+    }
+
+    fn import(&self, file: &str, store: &str, node: &str, epoch: u64) -> Value {
+        self.json(DONE, &["import", file, store, "--node", node, "--epoch", &epoch.to_string()])
+    }
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[track_caller]
+fn has_keys(value: &Value, wanted: &[&str]) {
+    for key in wanted {
+        assert!(keys(value).contains(key), "no `{key}` in {value}");
+    }
+}
+
+#[test]
+fn a_model_goes_through_every_store_and_comes_out_the_same() {
+    let place = Place::new();
+    let (file, model) = place.model("model.safetensors", 6, 1 << 20);
+    let stores = ["files", "rocksdb", "lmdb", "s3"];
+    for from in stores {
+        let store = place.store(from, &format!("from_{from}"));
+        let imported = place.import(&file, &store, "trainer:0", 3);
+        has_keys(&imported, &["blobs", "bytes", "bytes_read", "bytes_written", "seconds"]);
+        assert_eq!((&imported["blobs"], &imported["bytes"]), (&6.into(), &(6 << 20).into()));
+        for to in stores {
+            let copy = place.store(to, &format!("{from}_to_{to}"));
+            place.expect(DONE, &["copy", &store, &copy]);
+            let again = place.json(DONE, &["copy", &store, &copy]);
+            assert_eq!((&again["copied"], &again["present"]), (&0.into(), &1.into()));
+            let verified = place.json(DONE, &["verify", &copy]);
+            has_keys(&verified, &["ok", "dbs", "blobs", "bytes", "damage"]);
+            assert_eq!(
+                (&verified["ok"], &verified["dbs"], &verified["bytes"]),
+                (&true.into(), &1.into(), &(6 << 20).into())
+            );
+            assert_eq!(place.json(DONE, &["diff", &store, &copy])["equal"], true);
+            let out = place.text("out.safetensors");
+            let exported = place.json(DONE, &["export", &copy, &out]);
+            has_keys(&exported, &["blobs", "bytes", "bytes_read", "bytes_written", "seconds"]);
+            let back = formats::read(Path::new(&out)).unwrap();
+            assert_eq!(back.workspace, model, "{from} to {to}");
+            assert_eq!(back.metadata["format"], "pt");
+        }
+    }
+    // The same bytes as a file and as an object.
+    let object = place.server().root().join("bucket/files_to_s3/trainer:0.3");
+    assert_eq!(fs::read(place.path("from_files/trainer:0.3")).unwrap(), fs::read(object).unwrap());
+}
+
+#[test]
+fn the_json_is_what_scripts_rely_on() {
+    let place = Place::new();
+    let mut workspace = Workspace::new();
+    workspace.insert("b", Tensor::from_slice([2, 3], &[1i16; 6]).unwrap());
+    workspace
+        .insert("zeros", Tensor::new(DType::F32, [2, 1 << 20], Buffer::zeroed(8 << 20).unwrap()).unwrap());
+    workspace.insert("a", Tensor::scalar(1.5f64));
+    let file = place.text("x.npz");
+    formats::write(Path::new(&file), &workspace, &BTreeMap::new()).unwrap();
+    for db_type in ["files", "rocksdb", "lmdb", "s3"] {
+        let store = place.store(db_type, &format!("j_{db_type}"));
+        place.expect(DONE, &["import", &file, &store, "--node", "n", "--epoch", "7", "--compress", "zstd:5"]);
+        let shown = place.json(DONE, &["show", &store]);
+        has_keys(&shown, &["db", "layout", "blobs"]);
+        assert_eq!(shown["layout"], "native");
+        let blobs = shown["blobs"].as_array().unwrap();
+        let names: Vec<_> = blobs.iter().map(|blob| blob["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["a", "b", "zeros"]);
+        has_keys(&blobs[0], &["name", "kind", "dtype", "shape", "bytes", "stored_bytes", "codec", "chunks"]);
+        assert_eq!(blobs[0]["shape"], serde_json::json!([]));
+        assert_eq!((&blobs[1]["dtype"], &blobs[1]["kind"]), (&"i16".into(), &"tensor".into()));
+        assert_eq!(
+            (&blobs[2]["bytes"], &blobs[2]["codec"], &blobs[2]["chunks"]),
+            (&(8 << 20).into(), &"zstd".into(), &2.into())
+        );
+        assert!(blobs[2]["stored_bytes"].as_u64().unwrap() < 10_000);
+        assert_eq!(place.json(DONE, &["show", &store, "--blob", "z*"])["blobs"].as_array().unwrap().len(), 1);
+
+        let listed = place.json(DONE, &["ls", &store]);
+        has_keys(&listed, &["store", "epochs"]);
+        let epoch = &listed["epochs"][0];
+        has_keys(epoch, &["epoch", "complete", "pinned", "nodes"]);
+        assert_eq!((&epoch["epoch"], &epoch["complete"]), (&7.into(), &true.into()));
+        has_keys(&epoch["nodes"][0], &["node", "db", "bytes", "stored_bytes", "blobs"]);
+        assert_eq!(place.json(DONE, &["exists", &store])["exists"], true);
+        assert_eq!(place.json(NO, &["exists", &store, "--epoch", "8"])["exists"], false);
+        assert_eq!(place.json(NO, &["exists", &store, "--epoch", "8", "--node", "n"])["exists"], false);
+        assert_eq!(place.json(NO, &["exists", &store, "--epoch", "7", "--node", "other"])["exists"], false);
+        assert_eq!(place.json(DONE, &["exists", &store, "--epoch", "latest", "--node", "n"])["exists"], true);
+    }
+}
+
+#[test]
+fn one_blob_of_64_is_read_alone() {
+    let place = Place::new();
+    let (file, model) = place.model("m.safetensors", 64, 512 << 10);
+    for db_type in ["files", "rocksdb", "lmdb", "s3"] {
+        let store = place.store(db_type, &format!("p_{db_type}"));
+        place.import(&file, &store, "n", 1);
+        let out = place.text("one.safetensors");
+        let exported = place.json(DONE, &["export", &store, &out, "--blob", "w17"]);
+        assert_eq!((&exported["blobs"], &exported["bytes"]), (&1.into(), &(512 << 10).into()));
+        let read = exported["bytes_read"].as_u64().unwrap();
+        assert!((512 << 10..(512 << 10) + (1 << 20)).contains(&read), "{db_type} read {read}");
+        let back = formats::read(Path::new(&out)).unwrap().workspace;
+        assert_eq!((back.len(), back.get("w17")), (1, model.get("w17")));
+    }
+}
+
+#[test]
+fn epochs_and_nodes_are_chosen() {
+    let place = Place::new();
+    let (a, _) = place.model("a.safetensors", 2, 4096);
+    let (b, _) = place.model("b.npz", 3, 4096);
+    let store = place.store("files", "s");
+    place.import(&a, &store, "t:0", 1);
+    place.import(&a, &store, "t:0", 2);
+    place.import(&b, &store, "t:1", 2);
+    let listed = place.json(DONE, &["ls", &store]);
+    let nodes: Vec<usize> = listed["epochs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|epoch| epoch["nodes"].as_array().unwrap().len())
+        .collect();
+    assert_eq!(nodes, [1, 2]);
+    assert!(listed["epochs"].as_array().unwrap().iter().all(|epoch| epoch["complete"] == true));
+    let error = place.error(USAGE, &["show", &store]);
+    assert!(error.contains("t:0, t:1") && error.contains("--node"), "{error}");
+    assert_eq!(place.json(DONE, &["show", &store, "--node", "t:1"])["blobs"].as_array().unwrap().len(), 3);
+    assert_eq!(place.json(DONE, &["show", &store, "--epoch", "1"])["blobs"].as_array().unwrap().len(), 2);
+    assert_eq!(place.json(DONE, &["verify", &store])["dbs"], 3);
+    assert_eq!(place.json(DONE, &["verify", &store, "--epoch", "latest"])["dbs"], 2);
+    assert_eq!(place.json(DONE, &["verify", &store, "--node", "t:0"])["dbs"], 2);
+    let diff = place.json(NO, &["diff", &store, &store, "--epoch-a", "1", "--epoch-b", "2"]);
+    has_keys(&diff, &["equal", "added", "removed", "changed"]);
+    assert_eq!(diff["added"], serde_json::json!(["t:1/w00", "t:1/w01", "t:1/w02"]));
+    // One db is a STORE of its own.
+    for db in [format!("{store}/t:1.2"), format!("file://{}", place.text("s/t:1.2"))] {
+        assert_eq!(place.json(DONE, &["show", &db])["blobs"].as_array().unwrap().len(), 3);
+        place.expect(DONE, &["verify", &db]);
+        place.expect(DONE, &["exists", &db]);
+    }
+    // Only some are copied; the record says what is there.
+    let other = place.store("lmdb", "o");
+    place.expect(DONE, &["copy", &store, &other, "--epoch", "2", "--node", "t:1"]);
+    let copied = place.json(DONE, &["ls", &other]);
+    assert_eq!((&copied["epochs"][0]["epoch"], &copied["epochs"][0]["complete"]), (&2.into(), &true.into()));
+    place.expect(DONE, &["copy", &store, &other]);
+    assert_eq!(place.json(DONE, &["ls", &other])["epochs"].as_array().unwrap().len(), 2);
+    let relative = place.json(DONE, &["show", "files:s", "--epoch", "1"]);
+    assert_eq!(relative["blobs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_flipped_byte_is_found_and_named() {
+    let place = Place::new();
+    let (file, model) = place.model("m.safetensors", 4, 300_000);
+    for (db_type, data) in [("files", "n.1"), ("lmdb", "n.1/data.mdb"), ("rocksdb", "n.1")] {
+        let store = place.store(db_type, &format!("d_{db_type}"));
+        place.import(&file, &store, "n", 1);
+        let mut path = place.path(&format!("d_{db_type}/{data}"));
+        if db_type == "rocksdb" {
+            let tables = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+            path = tables
+                .into_iter()
+                .find(|path| path.extension().is_some_and(|extension| extension == "sst"))
+                .unwrap();
+        }
+        let bytes = fs::read(&path).unwrap();
+        let wanted = &model.get("w02").unwrap().data()[150_000..150_032];
+        let at = bytes.windows(32).position(|window| window == wanted).unwrap();
+        let out = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        out.write_all_at(&[bytes[at] ^ 1], at as u64).unwrap();
+        let verified = place.json(NO, &["verify", &store]);
+        assert_eq!(verified["ok"], false);
+        let damage = verified["damage"].as_array().unwrap();
+        has_keys(&damage[0], &["db", "blob", "range", "reason"]);
+        assert_eq!((damage.len(), &damage[0]["blob"]), (1, &"w02".into()), "{verified}");
+        assert_eq!(damage[0]["range"], serde_json::json!([0, 300_000]));
+        let error = place.error(FAILED, &["export", &store, "out.npz"]);
+        assert!(error.contains("w02") && error.contains("n.1"), "{error}");
+        assert!(!place.path("out.npz").exists());
+        place.expect(DONE, &["export", &store, "some.npz", "--blob", "w0[013]"]);
+        let error = place.error(FAILED, &["copy", &store, &place.store("files", "never")]);
+        assert!(error.contains("w02"), "{error}");
+        assert!(!place.path("never/n.1").exists(), "damage is not copied");
+        assert!(place.expect(NO, &["verify", &store]).contains("w02"));
+    }
+}
+
+#[test]
+fn a_lost_db_of_a_complete_epoch_is_damage() {
+    let place = Place::new();
+    let (file, _) = place.model("m.npz", 1, 100);
+    let store = place.store("files", "s");
+    place.import(&file, &store, "a", 1);
+    place.import(&file, &store, "b", 1);
+    fs::remove_file(place.path("s/b.1")).unwrap();
+    let verified = place.json(NO, &["verify", &store]);
+    assert!(verified["damage"][0]["reason"].as_str().unwrap().contains("not"), "{verified}");
+    assert_eq!(place.json(DONE, &["ls", &store])["epochs"][0]["complete"], false);
+    place.expect(NO, &["exists", &store]);
+    fs::remove_file(place.path("s/a.1")).unwrap();
+    place.expect(NO, &["verify", &store]);
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    let place = Place::new();
+    let (file, _) = place.model("m.npz", 1, 100);
+    let import = |store: &str, more: &[&str]| -> String {
+        let mut args = vec!["import", &file, store, "--node", "n", "--epoch", "1"];
+        args.extend_from_slice(more);
+        place.error(USAGE, &args)
+    };
+    let unknown = import("redis:x", &[]);
+    assert!(
+        unknown.contains("files, gs, lmdb, memory, rocksdb, s3") && unknown.contains("redis"),
+        "{unknown}"
+    );
+    assert!(import("x", &[]).contains("DB_TYPE:PREFIX"));
+    assert!(import("files:x", &["--compress", "gzip"]).contains("zstd"));
+    assert!(import("files:x", &["--layout", "caffe2"]).contains("native"));
+    assert!(import("files:x", &["--db-option", "cache=1"]).contains("cache"));
+    assert!(import("rocksdb:x", &["--db-option", "cache=1"]).contains("block_bytes"));
+    assert!(import("files:x", &["--db-option", "cache"]).contains("KEY=VALUE"));
+    for args in [
+        &["frobnicate"][..],
+        &[],
+        &["ls"],
+        &["show", "files:x", "--epoch", "one"],
+        &["import", &file, "files:x", "--epoch", "1"],
+        &["import", "files:x", "--node", "n", "--epoch", "1"],
+        &["import", &file, "files:x", "--node", "a/b", "--epoch", "1"],
+        &["export", "files:x", "out.txt"],
+        &["ls", "files:x", "-q", "-v"],
+    ] {
+        let error = place.error(USAGE, args);
+        assert!(error.contains("error:") || error.contains("Usage:"), "{args:?}: {error}");
+    }
+    assert!(!place.path("x").exists(), "nothing was made");
+    place.expect(DONE, &["--help"]);
+    place.expect(DONE, &["--version"]);
+    assert!(place.expect(DONE, &["completions", "bash"]).contains("ckpt"));
+}
+
+#[test]
+fn bad_input_is_3_and_nothing_is_lost() {
+    let place = Place::new();
+    let (file, _) = place.model("m.safetensors", 2, 5000);
+    let store = place.store("files", "s");
+    place.import(&file, &store, "n", 1);
+    let failed = |args: &[&str], says: &str| {
+        place.expect(FAILED, args);
+        let error = place.error(FAILED, args);
+        assert!(error.contains(says), "{args:?}: {error}");
+    };
+    failed(&["show", &store, "--epoch", "9"], "9");
+    failed(&["show", &store, "--node", "x"], "there are: n");
+    failed(&["export", &store, "o.npz", "--blob", "nope*"], "nope*");
+    failed(&["export", &store, "o.npz", "--blob", "w00", "--blob", "nope"], "nope");
+    failed(&["show", "files:nowhere"], "nowhere");
+    failed(&["ls", "files:nowhere"], "nowhere");
+    failed(&["verify", "rocksdb:nowhere"], "nowhere");
+    failed(&["export", &store, "missing/dir/o.npz"], "missing/dir");
+    failed(&["import", "nofile.npz", &store, "--node", "n", "--epoch", "2"], "nofile.npz");
+    failed(&["import", "nofile.txt", &store, "--node", "n", "--epoch", "2"], ".safetensors");
+    fs::write(place.path("empty.npz"), "").unwrap();
+    fs::write(place.path("garbage.npz"), [7; 5000]).unwrap();
+    fs::write(place.path("garbage.safetensors"), [0xff; 5000]).unwrap();
+    fs::write(place.path("cut.safetensors"), &fs::read(&file).unwrap()[..6000]).unwrap();
+    for bad in ["empty.npz", "garbage.npz", "garbage.safetensors", "cut.safetensors", "s"] {
+        failed(&["import", bad, &store, "--node", "n", "--epoch", "2"], bad);
+    }
+    // Two blobs of one name.
+    let error = place.error(FAILED, &["import", &file, &file, &store, "--node", "n", "--epoch", "2"]);
+    assert!(error.contains("w00") && error.contains("same name"), "{error}");
+    assert_eq!(place.json(DONE, &["verify", &store])["dbs"], 1, "what was there is there");
+    let left: Vec<_> =
+        fs::read_dir(place.path("s")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "a db and the records: {left:?}");
+}
+
+/// A file where a directory is wanted, the reverse, garbage, and the dbs of one store given as another's.
+#[test]
+fn what_is_no_db_of_the_type_is_told_apart() {
+    let place = Place::new();
+    let (file, _) = place.model("m.safetensors", 2, 5000);
+    fs::write(place.path("plain"), "not a directory").unwrap();
+    for db_type in ["files", "rocksdb", "lmdb"] {
+        place.import(&file, &place.store(db_type, db_type), "n", 1);
+        let error = place
+            .error(FAILED, &["import", &file, &place.store(db_type, "plain"), "--node", "n", "--epoch", "1"]);
+        assert!(error.contains("plain"), "{error}");
+        let error = place.error(FAILED, &["ls", &place.store(db_type, "plain")]);
+        assert!(error.contains("plain"), "{error}");
+    }
+    assert_eq!(fs::read(place.path("plain")).unwrap(), b"not a directory");
+    for (as_type, of_type) in
+        [("rocksdb", "lmdb"), ("lmdb", "rocksdb"), ("files", "lmdb"), ("rocksdb", "files"), ("lmdb", "files")]
+    {
+        let store = place.store(as_type, of_type);
+        // In full: something else is in its place, and that is not "no".
+        let error = place.error(FAILED, &["exists", &store, "--epoch", "1", "--node", "n"]);
+        assert!(error.contains("n.1"), "{as_type} over {of_type}: {error}");
+        place.expect(FAILED, &["show", &store, "--epoch", "1", "--node", "n"]);
+    }
+    let damaged: [(&str, &str, &str); 3] =
+        [("files", "n.1", "files"), ("lmdb", "n.1/data.mdb", "lmdb"), ("rocksdb", "n.1/CURRENT", "rocksdb")];
+    for (db_type, part, name) in damaged {
+        let path = place.path(name).join(part);
+        let good = fs::read(&path).unwrap();
+        let halves = [good[..good.len() / 2].to_vec(), Vec::new(), vec![0x5a; 10_000], vec![0; 10_000]];
+        for bytes in halves {
+            fs::write(&path, &bytes).unwrap();
+            let store = place.store(db_type, name);
+            let verified = place.json(NO, &["verify", &store, "--epoch", "1"]);
+            assert_eq!(verified["ok"], false);
+            place.expect(FAILED, &["show", &store, "--epoch", "1"]);
+        }
+        fs::write(&path, &good).unwrap();
+        assert_eq!(place.json(DONE, &["verify", &place.store(db_type, name)])["ok"], true);
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_is_an_error_and_not_a_no() {
+    let place = Place::new();
+    let mut command = ckpt();
+    command.args(["exists", "s3://bucket/run", "--epoch", "1", "--node", "n"]).current_dir(place.dir.path());
+    for (name, value) in place.server().environment() {
+        command.env(name, value);
+    }
+    let denied = command.env("AWS_SECRET_ACCESS_KEY", "wrong").output().unwrap();
+    assert_eq!(denied.status.code(), Some(FAILED), "{denied:?}");
+    assert!(String::from_utf8(denied.stderr).unwrap().contains("denied"));
+    let error = place.error(FAILED, &["ls", "s3://nobucket/run"]);
+    assert!(error.contains("nobucket"), "{error}");
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let place = Place::new();
+    let workspace = (0..5000).map(|index| (format!("{index:0100}"), Tensor::scalar(1u8).into())).collect();
+    formats::write(&place.path("m.safetensors"), &workspace, &BTreeMap::new()).unwrap();
+    place.import("m.safetensors", "files:s", "n", 1);
+    let mut child = ckpt()
+        .args(["show", "files:s"])
+        .current_dir(place.dir.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(DONE));
+}
