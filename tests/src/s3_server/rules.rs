@@ -1,6 +1,6 @@
-//! What S3 promises and `s3s-fs` leaves out: a bucket is made by nothing but its making, conditions and their answer are one step, reads may be conditional, a suffix
-//! may be longer than the object, completing an upload again gives the same answer, an upload that is gone is not a matter
-//! of permission.
+//! What S3 promises and `s3s-fs` leaves out: only making a bucket makes one; a condition and what follows from it are one
+//! step; reads may be conditional; a suffix may be longer than the object; completing an upload again gives the same answer;
+//! an upload that is gone is not a matter of permission.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
