@@ -112,7 +112,17 @@ impl MultiNodeCheckpointManager {
         match resume {
             Resume::Latest => self.handler.last_epoch(None),
             Resume::Epoch(epoch) => self.handler.last_epoch(Some(epoch)),
-            Resume::Fresh => Ok(None),
+            Resume::Fresh => {
+                // A later run that looks for the newest epoch would find those of the run before this one.
+                if let Some(newest) = self.place.records()?.epochs()?.last() {
+                    tracing::warn!(
+                        newest,
+                        prefix = self.place.prefix(),
+                        "starting fresh beside the epochs of an earlier run"
+                    );
+                }
+                Ok(None)
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::Path;
 
 use bytes::Bytes;
-use ckpt_engine::blob::Workspace;
+use ckpt_engine::blob::{Buffer, Workspace};
 use ckpt_engine::{Error, Result};
 use memmap2::Mmap;
 
@@ -57,7 +57,8 @@ pub fn read(path: &Path) -> Result<Imported> {
         Format::Npz => (npz::read(&file)?, BTreeMap::new()),
         Format::Npy => {
             let stem = path.file_stem().and_then(|stem| stem.to_str());
-            let name = stem.ok_or_else(|| Error::invalid("file name is not UTF-8"))?;
+            let wrong = || Error::invalid(format!("file name is not UTF-8 path=`{}`", path.display()));
+            let name = stem.ok_or_else(wrong)?;
             let mut workspace = Workspace::new();
             workspace.insert(name, npy::read(&file)?);
             (workspace, BTreeMap::new())
@@ -85,6 +86,16 @@ pub fn write(path: &Path, workspace: &Workspace, metadata: &BTreeMap<String, Str
         Format::Safetensors => safetensors::write(file, workspace, metadata),
         _ => npz::write(file, workspace),
     })
+}
+
+/// The bytes of bools: any byte but 0 is true, and true is 1. Shared if they are so already.
+fn bools(data: Bytes) -> Result<Buffer> {
+    if data.iter().all(|&byte| byte <= 1) {
+        return Ok(Buffer::from(data));
+    }
+    let mut ones = Buffer::copy_from(&data)?;
+    ones.as_mut()?.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+    Ok(ones)
 }
 
 fn map(path: &Path) -> Result<Bytes> {

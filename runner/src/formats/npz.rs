@@ -12,12 +12,13 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::npy;
 
-/// The most that one compressed member may grow to per byte of it: deflate reaches 1032.
-const MAX_RATIO: u64 = 1100;
-
 pub(super) fn read(file: &Bytes) -> Result<Workspace> {
     let mut archive = ZipArchive::new(Cursor::new(file.as_ref())).map_err(wrong)?;
+    if archive.has_duplicate_names() {
+        return Err(Error::new(ErrorKind::Corrupt, "two members have the same name"));
+    }
     let mut workspace = Workspace::new();
+    // Names of different bytes may read the same.
     let mut seen = HashSet::new();
     for number in 0..archive.len() {
         let mut member = archive.by_index(number).map_err(wrong)?;
@@ -43,27 +44,29 @@ pub(super) fn read(file: &Bytes) -> Result<Workspace> {
 }
 
 /// The bytes of a member. The library compares them with the member's checksum.
+///
+/// Its length is claimed twice, by the zip and by the array's header, which is read first: a small member that unpacks to more than
+/// its array needs is refused before it is unpacked.
 fn read_member<R: Read + Seek>(member: &mut zip::read::ZipFile<'_, R>) -> Result<Bytes> {
-    let (len, stored) = (member.size(), member.compressed_size());
-    if len > stored.saturating_mul(MAX_RATIO) {
+    let unreadable = |error| Error::new(ErrorKind::Corrupt, "member cannot be read").with_source(error);
+    let claimed = member.size();
+    let mut bytes = Vec::new();
+    member.by_ref().take(npy::MAX_HEADER_LEN as u64).read_to_end(&mut bytes).map_err(unreadable)?;
+    let len = npy::total_len(&bytes)?;
+    if len != claimed {
         return Err(Error::new(
             ErrorKind::Corrupt,
-            format!("member claims an impossible length bytes=`{len}`"),
+            format!("member has another length than its array bytes=`{claimed}` array=`{len}`"),
         ));
     }
-    let mut bytes = Vec::new();
-    let claimed = usize::try_from(len).ok().and_then(|len| bytes.try_reserve_exact(len).ok());
-    claimed
-        .ok_or_else(|| Error::new(ErrorKind::Full, format!("out of memory for a member bytes=`{len}`")))?;
-    member
-        .take(len.saturating_add(1))
-        .read_to_end(&mut bytes)
-        .map_err(|error| Error::new(ErrorKind::Corrupt, "member cannot be read").with_source(error))?;
+    let more = usize::try_from(len).unwrap_or(usize::MAX).saturating_sub(bytes.len());
+    bytes.try_reserve_exact(more).map_err(|error| {
+        Error::new(ErrorKind::Full, format!("out of memory for a member bytes=`{len}`")).with_source(error)
+    })?;
+    // One byte too many is asked for, so that the library comes to the end and compares the checksum.
+    member.by_ref().take(more as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 != len {
-        return Err(Error::new(
-            ErrorKind::Corrupt,
-            format!("member has another length than it claims bytes=`{len}`"),
-        ));
+        return Err(Error::new(ErrorKind::Corrupt, format!("member ends early or late bytes=`{len}`")));
     }
     Ok(bytes.into())
 }
@@ -88,7 +91,7 @@ pub(super) fn write(out: &mut (impl Write + Seek), workspace: &Workspace) -> Res
         }
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Stored)
-            // numpy writes this date where it has none.
+            // Past 4 GiB, with room for what the zip puts around a member, lengths take 64 bits.
             .large_file(array.len() >= u64::from(u32::MAX) - (1 << 20));
         archive.start_file(format!("{name}.npy"), options).map_err(failed)?;
         array.write(&mut archive).map_err(|error| Error::io("cannot write", error))?;
@@ -181,6 +184,38 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The library keeps members by name, so of two with one name it shows the last: a tensor would be lost unseen.
+    #[test]
+    fn two_members_of_one_name_are_refused() {
+        let mut workspace = Workspace::new();
+        workspace.insert("a", Tensor::scalar(1u8));
+        workspace.insert("b", Tensor::scalar(2u8));
+        let mut file = written(&workspace).to_vec();
+        let mut renamed = 0;
+        for at in 0..file.len() - 5 {
+            if &file[at..at + 5] == b"b.npy" {
+                file[at] = b'a';
+                renamed += 1;
+            }
+        }
+        assert_eq!(renamed, 2, "in the member and in the directory");
+        assert_eq!(read(&file.into()).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn a_member_that_unpacks_to_more_than_its_array_is_refused() {
+        let mut file = Cursor::new(Vec::new());
+        let mut archive = ZipWriter::new(&mut file);
+        archive
+            .start_file("w.npy", SimpleFileOptions::default().compression_method(CompressionMethod::Deflated))
+            .unwrap();
+        npy::Array::new(&Tensor::scalar(1u8)).unwrap().write(&mut archive).unwrap();
+        archive.write_all(&vec![0; 50 << 20]).unwrap();
+        archive.finish().unwrap();
+        let error = read(&file.into_inner().into()).unwrap_err();
+        assert!(error.to_string().contains("another length"), "{error}");
     }
 
     #[test]

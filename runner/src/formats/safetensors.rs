@@ -22,7 +22,8 @@ pub(super) fn read(file: &Bytes) -> Result<(Workspace, BTreeMap<String, String>)
         let shape: Vec<u64> = view.shape().iter().map(|&dim| dim as u64).collect();
         // An empty slice may lie anywhere, and has no bytes to share.
         let data = if view.data().is_empty() { Bytes::new() } else { file.slice_ref(view.data()) };
-        let tensor = Tensor::new(dtype, shape, Buffer::from(data)).context(|| format!("tensor `{name}`"))?;
+        let data = if dtype == DType::Bool { super::bools(data)? } else { Buffer::from(data) };
+        let tensor = Tensor::new(dtype, shape, data).context(|| format!("tensor `{name}`"))?;
         workspace.insert(name, tensor);
     }
     let metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();

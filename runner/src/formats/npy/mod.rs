@@ -1,26 +1,21 @@
 //! `.npy` arrays: numpy's format, versions 1 to 3.
 //!
-//! A header, which is the text of a Python dictionary with `descr`, `fortran_order` and `shape`, then the elements. The header is
-//! parsed here and nothing in it is evaluated: an array that would need Python to be understood is refused.
+//! A header, then the elements. An array that would need Python to be understood is refused.
 
+mod header;
+mod strings;
+
+use std::borrow::Cow;
 use std::io::Write;
 
 use bytes::Bytes;
 use ckpt_engine::blob::{Buffer, DType, Tensor};
 use ckpt_engine::{Error, ErrorKind, Result};
 
-const MAGIC: &[u8] = b"\x93NUMPY";
+use header::Header;
 
-/// numpy itself refuses longer headers unless it is told to trust the file.
-const MAX_HEADER_LEN: usize = 64 << 10;
-
-/// What a header says.
-#[derive(Debug, PartialEq, Eq)]
-struct Header {
-    descr: String,
-    fortran_order: bool,
-    shape: Vec<u64>,
-}
+/// The longest header, so that whoever has a stream knows how much to read before asking [`total_len`].
+pub(super) const MAX_HEADER_LEN: usize = header::MAX_HEADER_LEN;
 
 /// How elements are stored.
 enum Elements {
@@ -32,24 +27,46 @@ enum Elements {
     Text(usize, fn([u8; 4]) -> u32),
 }
 
+impl Elements {
+    /// The bytes of one.
+    fn width(&self) -> usize {
+        match self {
+            Self::Plain(dtype, _) => dtype.size().unwrap_or_default(),
+            Self::ByteStrings(len) => *len,
+            Self::Text(len, _) => len.saturating_mul(4),
+        }
+    }
+}
+
 fn corrupt(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corrupt, what)
 }
 
+/// The length of the whole array, as the header at the beginning of it says.
+pub(super) fn total_len(beginning: &[u8]) -> Result<u64> {
+    let (header, at) = header::read(beginning)?;
+    let elements = elements(&header.descr)?;
+    let len = data_len(&header, &elements).and_then(|len| len.checked_add(at as u64));
+    len.ok_or_else(|| corrupt(format!("array is impossibly large shape=`{:?}`", header.shape)))
+}
+
+fn count(header: &Header) -> Option<u64> {
+    if header.shape.contains(&0) {
+        return Some(0);
+    }
+    header.shape.iter().try_fold(1u64, |count, &dim| count.checked_mul(dim))
+}
+
+fn data_len(header: &Header, elements: &Elements) -> Option<u64> {
+    count(header)?.checked_mul(elements.width() as u64)
+}
+
 /// Reads an array. Elements that need no change share the memory of `file`.
 pub(super) fn read(file: &Bytes) -> Result<Tensor> {
-    let (header, data) = split(file)?;
-    let header = parse(header)?;
+    let (header, at) = header::read(file)?;
+    let data = file.slice(at..);
     let elements = elements(&header.descr)?;
-    let count = header.shape.iter().try_fold(1u64, |count, &dim| count.checked_mul(dim));
-    let count = if header.shape.contains(&0) { Some(0) } else { count };
-    let width = match elements {
-        Elements::Plain(dtype, _) => dtype.size().unwrap_or_default(),
-        Elements::ByteStrings(len) => len,
-        Elements::Text(len, _) => len.saturating_mul(4),
-    };
-    let expected = count.and_then(|count| count.checked_mul(width as u64));
-    if expected != Some(data.len() as u64) {
+    if data_len(&header, &elements) != Some(data.len() as u64) {
         return Err(corrupt(format!(
             "array has another length than its header says shape=`{:?}` descr=`{}` bytes=`{}`",
             header.shape,
@@ -57,8 +74,9 @@ pub(super) fn read(file: &Bytes) -> Result<Tensor> {
             data.len()
         )));
     }
+    let (count, width) = (count(&header).unwrap_or_default(), elements.width());
     // Strings of no bytes at all: the count is only in the header, and must not be trusted for an allocation.
-    if width == 0 && count.is_some_and(|count| count > 1 << 20) {
+    if width == 0 && count > 1 << 20 {
         return Err(corrupt(format!("too many empty strings shape=`{:?}`", header.shape)));
     }
     let data = if header.fortran_order && header.shape.len() > 1 && !data.is_empty() {
@@ -67,6 +85,7 @@ pub(super) fn read(file: &Bytes) -> Result<Tensor> {
         data
     };
     match elements {
+        Elements::Plain(DType::Bool, _) => Tensor::new(DType::Bool, header.shape, super::bools(data)?),
         Elements::Plain(dtype, 0) => Tensor::new(dtype, header.shape, Buffer::from(data)),
         Elements::Plain(dtype, group) => {
             let mut swapped = Buffer::copy_from(&data)?;
@@ -74,99 +93,14 @@ pub(super) fn read(file: &Bytes) -> Result<Tensor> {
             Tensor::new(dtype, header.shape, swapped)
         }
         Elements::ByteStrings(len) => {
-            let strings: Vec<&[u8]> = cells(&data, len, count.unwrap_or_default()).map(trim).collect();
+            let strings: Vec<&[u8]> = strings::cells(&data, len, count).map(strings::trim).collect();
             Tensor::from_strings(header.shape, &strings)
         }
         Elements::Text(_, code_point) => {
-            let strings = cells(&data, width, count.unwrap_or_default()).map(|cell| text(cell, code_point));
+            let strings = strings::cells(&data, width, count).map(|cell| strings::text(cell, code_point));
             Tensor::from_strings(header.shape, &strings.collect::<Result<Vec<_>>>()?)
         }
     }
-}
-
-/// Header and elements.
-fn split(file: &Bytes) -> Result<(&str, Bytes)> {
-    let wrong = || corrupt("is not a sound .npy array");
-    let rest = file.strip_prefix(MAGIC).ok_or_else(wrong)?;
-    let ([major, _minor], rest) = rest.split_first_chunk::<2>().ok_or_else(wrong)?;
-    let (len, rest) = match major {
-        1 => {
-            let (len, rest) = rest.split_first_chunk::<2>().ok_or_else(wrong)?;
-            (usize::from(u16::from_le_bytes(*len)), rest)
-        }
-        2 | 3 => {
-            let (len, rest) = rest.split_first_chunk::<4>().ok_or_else(wrong)?;
-            (u32::from_le_bytes(*len) as usize, rest)
-        }
-        other => {
-            return Err(Error::unsupported(format!("unknown version of the .npy format version=`{other}`")));
-        }
-    };
-    if len > MAX_HEADER_LEN {
-        return Err(corrupt(format!("array header is too long bytes=`{len}`")));
-    }
-    let (header, data) = rest.split_at_checked(len).ok_or_else(wrong)?;
-    let header = std::str::from_utf8(header).map_err(|_| wrong())?;
-    let data = if data.is_empty() { Bytes::new() } else { file.slice_ref(data) };
-    Ok((header, data))
-}
-
-/// Reads the dictionary.
-fn parse(header: &str) -> Result<Header> {
-    let wrong =
-        || corrupt(format!("array header does not parse header=`{}`", header.trim_end().escape_debug()));
-    let (mut descr, mut fortran_order, mut shape) = (None, None, None);
-    let mut rest = header.trim().strip_prefix('{').ok_or_else(wrong)?.trim_start();
-    while !rest.starts_with('}') {
-        let (key, after) = quoted(rest).ok_or_else(wrong)?;
-        let value = after.trim_start().strip_prefix(':').ok_or_else(wrong)?.trim_start();
-        let after = match key {
-            "descr" if value.starts_with('[') => {
-                return Err(Error::unsupported(format!(
-                    "structured arrays are not supported descr=`{}`",
-                    value.split(']').next().unwrap_or_default().escape_debug()
-                )));
-            }
-            "descr" => {
-                let (text, after) = quoted(value).ok_or_else(wrong)?;
-                descr = Some(text.to_owned());
-                after
-            }
-            "fortran_order" => {
-                let truth = [("True", true), ("False", false)];
-                let found = truth.iter().find_map(|(word, truth)| Some((value.strip_prefix(word)?, truth)));
-                let (after, truth) = found.ok_or_else(wrong)?;
-                fortran_order = Some(*truth);
-                after
-            }
-            "shape" => {
-                let (dims, after) =
-                    value.strip_prefix('(').and_then(|dims| dims.split_once(')')).ok_or_else(wrong)?;
-                let dims = dims.split(',').map(str::trim).filter(|dim| !dim.is_empty());
-                // Python 2 wrote long integers with an L.
-                let dims =
-                    dims.map(|dim| dim.trim_end_matches('L').parse().ok()).collect::<Option<Vec<u64>>>();
-                shape = Some(dims.ok_or_else(wrong)?);
-                after
-            }
-            _ => return Err(wrong()),
-        };
-        let after = after.trim_start();
-        rest = match after.strip_prefix(',') {
-            Some(after) => after.trim_start(),
-            None if after.starts_with('}') => after,
-            None => return Err(wrong()),
-        };
-    }
-    let found = descr.zip(fortran_order).zip(shape);
-    let ((descr, fortran_order), shape) = found.ok_or_else(wrong)?;
-    Ok(Header { descr, fortran_order, shape })
-}
-
-/// A quoted word and what follows it.
-fn quoted(text: &str) -> Option<(&str, &str)> {
-    let quote = text.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
-    text.get(1..)?.split_once(quote)
 }
 
 fn elements(descr: &str) -> Result<Elements> {
@@ -240,43 +174,20 @@ fn to_row_major(data: &[u8], shape: &[u64], width: usize) -> Result<Bytes> {
     Ok(ordered.into())
 }
 
-/// The cells of `width` bytes; of no bytes, `count` of them.
-fn cells(data: &[u8], width: usize, count: u64) -> impl Iterator<Item = &[u8]> {
-    let empty = if width == 0 { count } else { 0 };
-    data.chunks_exact(width.max(1)).chain((0..empty).map(|_| &[][..]))
-}
-
-/// Without the NULs that fill a cell.
-fn trim(cell: &[u8]) -> &[u8] {
-    let len = cell.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-    cell.get(..len).unwrap_or_default()
-}
-
-fn text(cell: &[u8], code_point: fn([u8; 4]) -> u32) -> Result<String> {
-    let points = cell.chunks_exact(4).filter_map(|bytes| bytes.first_chunk()).map(|bytes| code_point(*bytes));
-    let chars = points.map(|point| {
-        char::from_u32(point)
-            .ok_or_else(|| corrupt(format!("string holds what is no character code=`{point:#x}`")))
-    });
-    let mut text = chars.collect::<Result<String>>()?;
-    text.truncate(text.trim_end_matches('\0').len());
-    Ok(text)
-}
-
 /// An array ready to be written: the header, and the elements.
 pub(super) struct Array<'a> {
     header: Vec<u8>,
-    data: std::borrow::Cow<'a, [u8]>,
+    data: Cow<'a, Buffer>,
 }
 
 impl<'a> Array<'a> {
     /// Fails with `Unsupported`, saying why, for a dtype that numpy does not have.
     pub(super) fn new(tensor: &'a Tensor) -> Result<Self> {
         let (descr, data) = match descr_of(tensor.dtype()) {
-            Some(descr) => (descr.to_owned(), std::borrow::Cow::Borrowed(&tensor.data()[..])),
+            Some(descr) => (descr.to_owned(), Cow::Borrowed(tensor.data())),
             None if tensor.dtype() == DType::String => {
-                let (descr, data) = string_cells(&tensor.strings()?)?;
-                (descr, data.into())
+                let (descr, data) = strings::to_cells(&tensor.strings()?)?;
+                (descr, Cow::Owned(data))
             }
             None => {
                 return Err(Error::unsupported(format!(
@@ -285,7 +196,7 @@ impl<'a> Array<'a> {
                 )));
             }
         };
-        Ok(Self { header: header(&descr, tensor.shape()), data })
+        Ok(Self { header: header::write(&descr, tensor.shape()), data })
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -318,50 +229,6 @@ fn descr_of(dtype: DType) -> Option<&'static str> {
     })
 }
 
-/// Strings in cells of one width, as text if all of them are, else as bytes. numpy cuts NULs off the end of a cell, so a string that
-/// ends in one cannot be told from a shorter one.
-fn string_cells(strings: &[&[u8]]) -> Result<(String, Vec<u8>)> {
-    if strings.iter().any(|string| string.last() == Some(&0)) {
-        return Err(Error::unsupported("numpy cannot hold a string that ends in a NUL"));
-    }
-    let texts: Option<Vec<&str>> = strings.iter().map(|string| std::str::from_utf8(string).ok()).collect();
-    let Some(texts) = texts else {
-        let width = strings.iter().map(|string| string.len()).max().unwrap_or(0).max(1);
-        let cells =
-            strings.iter().flat_map(|string| string.iter().copied().chain(std::iter::repeat(0)).take(width));
-        return Ok((format!("|S{width}"), cells.collect()));
-    };
-    let width = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0).max(1);
-    let points =
-        texts.iter().flat_map(|text| text.chars().map(u32::from).chain(std::iter::repeat(0)).take(width));
-    Ok((format!("<U{width}"), points.flat_map(u32::to_le_bytes).collect()))
-}
-
-/// A header, padded so that the elements begin at a multiple of 64 bytes.
-fn header(descr: &str, shape: &[u64]) -> Vec<u8> {
-    let dims: String = shape.iter().map(|dim| format!("{dim}, ")).collect();
-    let dims = if shape.len() == 1 { dims.trim_end() } else { dims.trim_end_matches([',', ' ']) };
-    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}");
-    // Version 1 has two bytes for the length.
-    let fixed = if text.len() + 64 < usize::from(u16::MAX) { 10 } else { 12 };
-    let padded = (fixed + text.len() + 1).next_multiple_of(64) - fixed;
-    text.extend(std::iter::repeat_n(' ', padded - text.len() - 1));
-    text.push('\n');
-    let mut header = MAGIC.to_vec();
-    match u16::try_from(text.len()) {
-        Ok(len) if fixed == 10 => {
-            header.extend_from_slice(&[1, 0]);
-            header.extend_from_slice(&len.to_le_bytes());
-        }
-        _ => {
-            header.extend_from_slice(&[2, 0]);
-            header.extend_from_slice(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
-        }
-    }
-    header.extend_from_slice(text.as_bytes());
-    header
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -387,22 +254,6 @@ mod tests {
         array.write(&mut file).unwrap();
         assert_eq!(file.len() as u64, array.len());
         file.into()
-    }
-
-    #[test]
-    fn the_header_is_numpys() {
-        let cases: [(&[u64], &str); 4] =
-            [(&[], "()"), (&[3], "(3,)"), (&[2, 3], "(2, 3)"), (&[0, 1, 2], "(0, 1, 2)")];
-        for (shape, text) in cases {
-            let header = header("<f4", shape);
-            assert_eq!(header.len() % 64, 0);
-            let dict = std::str::from_utf8(&header[10..]).unwrap();
-            assert_eq!(
-                dict.trim_end(),
-                format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {text}, }}")
-            );
-            assert!(dict.ends_with('\n'));
-        }
     }
 
     #[test]
@@ -493,5 +344,17 @@ mod tests {
         let mut longer = good.to_vec();
         longer.push(0);
         assert!(read(&longer.into()).is_err());
+    }
+
+    #[test]
+    fn strange_strings_and_bools() {
+        let fortran = array("|S1", "True", "(2, 2)", b"acbd").unwrap();
+        assert_eq!(fortran.strings().unwrap(), [b"a", b"b", b"c", b"d"]);
+        let no_character = array("<U1", "False", "(1,)", &[0, 0xd8, 0, 0]).unwrap_err();
+        assert_eq!(no_character.kind(), ErrorKind::Corrupt);
+        // Any byte but 0 is true to numpy.
+        let bools = array("|b1", "False", "(3,)", &[0, 1, 7]).unwrap();
+        assert_eq!(bools.as_slice::<bool>().unwrap(), [false, true, true]);
+        assert_eq!(array("=i4", "False", "()", &[1, 0, 0, 0]).unwrap(), Tensor::scalar(1i32));
     }
 }
