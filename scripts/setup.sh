@@ -124,7 +124,12 @@ get_native() {
     find_libclang || wheel_install
     find_libclang || fail "libclang is needed and missing. Install libclang-dev (this is Debian's name), or Python's pip," \
         "with which it is fetched from PyPI, and run this again."
-    remember LIBCLANG_PATH "${LIBCLANG_PATH:-$libclang}"
+    # Only where bindgen does not look by itself: it is built again when this variable changes, and RocksDB with it, so that a cargo
+    # by hand and one of the Makefile's would each undo what the other built.
+    case $libclang in
+        /usr/lib* | /lib* | /usr/local/lib* | "$(llvm-config --libdir 2>/dev/null)") ;;
+        *) remember LIBCLANG_PATH "${LIBCLANG_PATH:-$libclang}" ;;
+    esac
     # The wheel, and a distribution's bare library, come without the headers that belong to a compiler (stddef.h). Gcc's do.
     if ! ls "$libclang"/clang/*/include/stddef.h >/dev/null 2>&1; then
         remember BINDGEN_EXTRA_CLANG_ARGS "${BINDGEN_EXTRA_CLANG_ARGS:+$BINDGEN_EXTRA_CLANG_ARGS }-isystem $(cc -print-file-name=include)"
