@@ -1,6 +1,6 @@
 //! Whatever a workspace holds, it survives every store; whatever part of it is asked for, it is that part.
 //!
-//! A failure is shrunk and printed with what makes it again (`proptest-regressions`).
+//! A failure is shrunk, printed, and noted in `properties.regressions`, from where it is tried first the next time.
 
 use std::ops::Range;
 
@@ -16,6 +16,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::FileFailurePersistence;
+
+const REGRESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/properties.regressions");
 
 fn main() {
     stores::init();
@@ -36,7 +38,7 @@ fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,
         max_shrink_iters: 300,
-        failure_persistence: Some(Box::new(FileFailurePersistence::SourceParallel("proptest-regressions"))),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(REGRESSIONS))),
         ..ProptestConfig::default()
     }
 }
