@@ -23,9 +23,9 @@ use std::sync::Arc;
 
 use ckpt_engine::db::{MemoryDriver, Registry};
 
-pub use store::fs::leftovers;
 #[cfg(feature = "faults")]
 pub use store::fs::faults;
+pub use store::fs::leftovers;
 
 /// Makes every backend of this build selectable by its `db_type`, and notes for each one left out what brings it.
 ///

@@ -3,6 +3,8 @@
 //! This one wraps another driver and logs what is written: a decorator is the shortest driver there is. A driver for a new store
 //! implements the same methods; what each of them promises is written at [`ckpt_engine::db::Driver`].
 
+#![allow(clippy::print_stdout, reason = "it is there to be read")]
+
 use std::sync::Arc;
 
 use ckpt_engine::Result;

@@ -1,6 +1,8 @@
 //! Load a few blobs, and a few rows of one, out of a large checkpoint:
 //! `cargo run --release --example partial_load -- [DB_TYPE [PREFIX]]`.
 
+#![allow(clippy::print_stdout, reason = "it is there to be read")]
+
 use ckpt_engine::Result;
 use ckpt_engine::blob::{Selection, Tensor, Workspace};
 use ckpt_engine::checkpoint::Checkpoints;

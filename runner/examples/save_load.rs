@@ -1,5 +1,7 @@
 //! Save a workspace and load it again: `cargo run --release --example save_load -- [DB_TYPE [PREFIX]]`.
 
+#![allow(clippy::print_stdout, reason = "it is there to be read")]
+
 use ckpt_engine::blob::{Tensor, Workspace};
 use ckpt_engine::checkpoint::Checkpoints;
 use ckpt_engine::db::{DriverOptions, Registry};

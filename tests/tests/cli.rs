@@ -24,7 +24,7 @@ fn ckpt() -> Command {
     let path = here.parent().and_then(Path::parent).unwrap().join("ckpt");
     assert!(
         path.exists(),
-        "build the command first: cargo build --release -p ckpt-runner ({})",
+        "build the command first: make build ({})",
         path.display()
     );
     Command::new(path)

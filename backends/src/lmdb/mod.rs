@@ -16,7 +16,9 @@
 //! The crate `lmdb` is named only in this folder.
 
 #[cfg(not(target_pointer_width = "64"))]
-compile_error!("db_type `lmdb` reads and writes the layout of 64-bit machines: build without the feature `lmdb`");
+compile_error!(
+    "db_type `lmdb` reads and writes the layout of 64-bit machines: build without the feature `lmdb`"
+);
 
 mod config;
 mod cursor;

@@ -1,5 +1,5 @@
 //! The commands, one file each. They parse nothing and do nothing by themselves: each calls the engine's verb of its name and
-//! hands the outcome to [`crate::output`].
+//! hands the outcome to `output`.
 
 mod copy;
 mod diff;

@@ -67,7 +67,7 @@ pub fn read(path: &Path) -> Result<Imported> {
     Ok(Imported { workspace, metadata, file_bytes })
 }
 
-/// Fails unless [`write`] knows the kind of file that the name ends in.
+/// Fails unless [`write()`] knows the kind of file that the name ends in.
 pub fn check_writable_extension(path: &Path) -> Result<()> {
     match Format::of(path) {
         Ok(Format::Safetensors | Format::Npz) => Ok(()),
