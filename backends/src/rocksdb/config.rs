@@ -12,8 +12,8 @@ use super::driver::DB_TYPE;
 /// What `--db-option` can set.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
-    /// `block_bytes`: a block of a table is closed at this size, which must be small: a read fetches whole blocks, and at the default of
-    /// 64 KiB nearly every record has one of its own.
+    /// `block_bytes`: a block of a table is closed at this size. RocksDB reads and checks whole blocks, so by default every record
+    /// has one of its own: nothing is read that was not asked for, and damage stays within a record.
     block_bytes: usize,
     /// `table_bytes`: a new table is begun at this size.
     pub(super) table_bytes: u64,
@@ -22,7 +22,7 @@ pub(super) struct Config {
 impl Config {
     pub(super) fn from_options(mut options: DriverOptions) -> Result<Self> {
         let config = Self {
-            block_bytes: options.take("block_bytes")?.unwrap_or(64 << 10),
+            block_bytes: options.take("block_bytes")?.unwrap_or(1),
             table_bytes: options.take("table_bytes")?.unwrap_or(1 << 30),
         };
         options.finish(DB_TYPE)?;

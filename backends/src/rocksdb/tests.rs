@@ -110,6 +110,28 @@ fn bytes_read_are_counted() {
     assert!((300_000..400_000).contains(&read), "{read}");
 }
 
+/// Records once shared a block: one flipped byte made all of them unreadable, the manifest among them, and no blob could be named.
+#[test]
+fn damage_stays_within_its_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = source(dir.path());
+    let expected = records(5, 40);
+    write(&driver(), &source, &expected);
+    let path = dir.path().join("n.1");
+    let (table, bytes) = files(&path).into_iter().find(|(name, _)| name.ends_with(".sst")).unwrap();
+    let (damaged, value) = expected.iter().nth(2).unwrap();
+    let at = bytes.windows(value.len()).position(|window| window == value).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(path.join(&table)).unwrap();
+    file.write_all_at(&[bytes[at] ^ 1], at as u64).unwrap();
+    let db = driver().open(&source).unwrap();
+    for (key, value) in &expected {
+        match db.get(key) {
+            Ok(found) => assert_eq!((found.as_deref(), key != damaged), (Some(&value[..]), true)),
+            Err(error) => assert_eq!((error.kind(), key), (ErrorKind::Corrupt, damaged)),
+        }
+    }
+}
+
 /// Every byte of a small database is flipped: what comes back is right, or an error.
 #[test]
 fn a_flipped_byte_is_an_error_or_harmless() {
