@@ -22,11 +22,7 @@ const FAILED: i32 = 3;
 fn ckpt() -> Command {
     let here = std::env::current_exe().unwrap();
     let path = here.parent().and_then(Path::parent).unwrap().join("ckpt");
-    assert!(
-        path.exists(),
-        "build the command first: make build ({})",
-        path.display()
-    );
+    assert!(path.exists(), "build the command first: make build ({})", path.display());
     Command::new(path)
 }
 

@@ -94,9 +94,12 @@ fn damage_in_a_blob_is_named(store: &Store) {
     saved.insert("d too", saved.get("d").unwrap().clone());
     place.save(&saved, "n", 1).unwrap();
     let (chunk, rest) = (4 << 20, 9 << 20);
+    // Small blobs share a record. RocksDB checks a record as a whole and gives out nothing of a damaged one.
+    let whole = store.db_type() == "rocksdb";
+    let (a, b): (&[&str], &[&str]) = if whole { (&["a", "b"], &["a", "b"]) } else { (&["a"], &["b"]) };
     let cases: [(&[&str], u64, usize, usize, [u64; 2]); 6] = [
-        (&["a"], 1, 200, 0, [0, 200]),
-        (&["b"], 2, 200, 199, [0, 200]),
+        (a, 1, 200, 0, [0, 200]),
+        (b, 2, 200, 199, [0, 200]),
         (&["c"], 3, 9 << 20, 1000, [0, chunk]),
         (&["c"], 3, 9 << 20, 5 << 20, [chunk, 2 * chunk]),
         (&["c"], 3, 9 << 20, (9 << 20) - 1, [2 * chunk, rest]),
@@ -111,7 +114,8 @@ fn damage_in_a_blob_is_named(store: &Store) {
         for damage in &report.damage {
             assert_eq!(damage.range, Some(range[0]..range[1]));
         }
-        assert_eq!(report.bytes, (9 << 20) + 400 + 70_000 - (range[1] - range[0]), "the rest is right");
+        let lost: u64 = if names == ["a", "b"] { 400 } else { range[1] - range[0] };
+        assert_eq!(report.bytes, (9 << 20) + 400 + 70_000 - lost, "the rest is right");
         let error = place.load_blobs("n", 1, &Selection::names(names.iter().copied())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
         let text = error.to_string();
