@@ -23,7 +23,10 @@ where
     T: Sync,
     R: Send,
 {
-    let threads = limits.threads.clamp(1, items.len().max(1));
+    // A thread for which the budget has no item would only wait, and keep memory of the items that it has had.
+    let mean = items.iter().fold(0usize, |sum, item| sum.saturating_add(cost(item))) / items.len().max(1);
+    let fitting = limits.memory.checked_div(mean).unwrap_or(usize::MAX);
+    let threads = limits.threads.min(items.len()).min(fitting).max(1);
     let line = Line {
         state: Mutex::new(State { next: 0, in_flight: 0, done: BTreeMap::new(), stopped: false }),
         changed: Condvar::new(),
@@ -182,6 +185,23 @@ mod tests {
             },
         )
         .unwrap();
+    }
+
+    /// Sixteen threads took turns at two records in flight, and each kept a record's memory in its allocator's cache: a copy out
+    /// of an object store took 70 MiB more than its budget.
+    #[test]
+    fn there_are_no_more_threads_than_the_budget_has_items() {
+        let items = [4usize; 100];
+        for (memory, most) in [(8, 2), (3, 1), (0, 1)] {
+            let seen = Mutex::new(std::collections::HashSet::new());
+            let work = |_: &usize| {
+                seen.lock().unwrap().insert(std::thread::current().id());
+                std::thread::sleep(Duration::from_micros(100));
+                Ok(())
+            };
+            ordered(&items, limits(16, memory), |item| *item, work, |_, ()| Ok(())).unwrap();
+            assert!((1..=most).contains(&seen.into_inner().unwrap().len()), "budget {memory}");
+        }
     }
 
     #[test]
