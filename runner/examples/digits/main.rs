@@ -2,7 +2,7 @@
 //! of an epoch, and the next one ends with the weights of a run that nobody disturbed, bit for bit.
 //!
 //! ```sh
-//! cargo run --release -p ckpt-runner --example digits -- --db-type files
+//! cargo build --release --workspace --example digits && target/release/examples/digits --db-type files
 //! ```
 //!
 //! The whole state of a trainer is in its node's workspace (`state.rs`): weights, Adam's moments, the random generator, and where

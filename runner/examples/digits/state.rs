@@ -77,10 +77,10 @@ impl State {
         };
         for parameter in parameters() {
             let [weight, mean, square] = names(&parameter);
-            let weight = to_candle(blobs.tensor(&weight)?)?;
+            let weight = to_candle(blobs, &weight)?;
             state.weights.push(Var::from_tensor(&weight).map_err(math)?);
-            state.adam.means.push(to_candle(blobs.tensor(&mean)?)?);
-            state.adam.squares.push(to_candle(blobs.tensor(&square)?)?);
+            state.adam.means.push(to_candle(blobs, &mean)?);
+            state.adam.squares.push(to_candle(blobs, &square)?);
         }
         Ok(state)
     }
@@ -103,7 +103,7 @@ impl State {
         let mut blobs = Vec::new();
         for ((weight, (mean, square)), parameter) in weights.zip(moments).zip(parameters()) {
             for (name, tensor) in names(&parameter).into_iter().zip([weight, mean, square]) {
-                blobs.push((name, from_candle(tensor)?.into()));
+                blobs.push((name, Tensor::from_candle(tensor)?.into()));
             }
         }
         Ok(blobs)
@@ -112,18 +112,11 @@ impl State {
 
 /// The weights among these blobs, in the order of [`parameters`].
 pub fn weights(blobs: &Workspace) -> Result<Vec<candle_core::Tensor>> {
-    parameters().iter().map(|parameter| to_candle(blobs.tensor(&parameter.name)?)).collect()
+    parameters().iter().map(|parameter| to_candle(blobs, &parameter.name)).collect()
 }
 
-fn to_candle(tensor: &Tensor) -> Result<candle_core::Tensor> {
-    let shape: Vec<usize> = tensor.shape().iter().map(|&dim| dim as usize).collect();
-    candle_core::Tensor::from_slice(tensor.as_slice::<f32>()?, shape, &Device::Cpu).map_err(math)
-}
-
-fn from_candle(tensor: &candle_core::Tensor) -> Result<Tensor> {
-    let shape: Vec<u64> = tensor.dims().iter().map(|&dim| dim as u64).collect();
-    let values = tensor.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).map_err(math)?;
-    Tensor::from_vec(shape, values)
+fn to_candle(blobs: &Workspace, name: &str) -> Result<candle_core::Tensor> {
+    blobs.tensor(name)?.to_candle(&Device::Cpu)
 }
 
 fn array<T: Element, const N: usize>(blobs: &Workspace, name: &str) -> Result<[T; N]> {
