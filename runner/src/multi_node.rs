@@ -113,8 +113,10 @@ impl MultiNodeCheckpointManager {
             Resume::Latest => self.handler.last_epoch(None),
             Resume::Epoch(epoch) => self.handler.last_epoch(Some(epoch)),
             Resume::Fresh => {
-                // A later run that looks for the newest epoch would find those of the run before this one.
-                if let Some(newest) = self.place.records()?.epochs()?.last() {
+                // A later run that looks for the newest epoch would find those of the run before this one. If the records cannot be
+                // listed, the first save will say so.
+                let epochs = self.place.records().and_then(|records| records.epochs());
+                if let Some(newest) = epochs.unwrap_or_default().last() {
                     tracing::warn!(
                         newest,
                         prefix = self.place.prefix(),

@@ -7,7 +7,13 @@ use ::rocksdb::{
 use ckpt_engine::Result;
 use ckpt_engine::db::DriverOptions;
 
-use super::driver::DB_TYPE;
+/// The backend's name.
+pub(super) const DB_TYPE: &str = "rocksdb";
+
+pub(super) const MAX_KEY_LEN: usize = 1 << 20;
+
+/// A block, whose size RocksDB keeps in 32 bits, holds the key, the value and some bytes around them.
+pub(super) const MAX_VALUE_LEN: u64 = (1 << 31) - 1;
 
 /// What `--db-option` can set.
 #[derive(Clone, Debug)]

@@ -8,18 +8,10 @@ use ckpt_engine::db::{
 };
 use ckpt_engine::{Error, Result};
 
-use super::config::Config;
+use super::config::{Config, DB_TYPE, MAX_KEY_LEN, MAX_VALUE_LEN};
 use super::reader::RocksDb;
 use super::writer::RocksWriter;
 use crate::store::fs::{self, FsRecords, StagedDir};
-
-/// The backend's name.
-pub(super) const DB_TYPE: &str = "rocksdb";
-
-pub(super) const MAX_KEY_LEN: usize = 1 << 20;
-
-/// A block, whose size RocksDB keeps in 32 bits, holds the key, the value and some bytes around them.
-pub(super) const MAX_VALUE_LEN: u64 = (1 << 31) - 1;
 
 /// The file that a RocksDB directory always has: it names the current manifest.
 const CURRENT: &str = "CURRENT";

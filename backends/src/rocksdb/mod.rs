@@ -4,12 +4,14 @@
 //! tables are ingested by moving them, and there is no write-ahead log, no memtable and no compaction. The directory is staged
 //! beside its final name and published in one step. Reading opens it read-only: no lock is taken and nothing is written.
 //!
-//! The crate `rocksdb` is named only in this folder. RocksDB checks its own blocks; the engine checks the chunks in them again.
+//! The crate `rocksdb` is named only in this folder. RocksDB checks its own blocks; the engine checks the chunks in them again. What
+//! RocksDB's readers trust too far is checked before they see it (`logs`).
 
 mod config;
 mod cursor;
 mod driver;
 mod error;
+mod logs;
 mod reader;
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use ckpt_engine::db::{Cursor, Db, Limits, Read, ReadSink, slice_value};
 
 use super::config::{self, Config};
 use super::cursor::RocksCursor;
-use super::error;
+use super::{error, logs};
 use crate::store::parallel;
 
 /// An open database.
@@ -30,9 +30,10 @@ struct Wanted<'a> {
 
 impl RocksDb {
     pub(super) fn open(config: &Config, path: PathBuf) -> Result<Self> {
-        let (db, bytes) = counted(|| DB::open_for_read_only(&config.read_options(), &path, false));
+        let logs = logs::check(&path)?;
+        let (db, blocks) = counted(|| DB::open_for_read_only(&config.read_options(), &path, false));
         let db = db.map_err(|error| error::map("cannot open database", &path, error))?;
-        Ok(Self { db, path, bytes_read: AtomicU64::new(bytes) })
+        Ok(Self { db, path, bytes_read: AtomicU64::new(logs + blocks) })
     }
 
     fn fetch(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>> {

@@ -6,8 +6,7 @@ use ::rocksdb::{DB, Options, SstFileWriter};
 use ckpt_engine::db::{Payload, Transaction, check_order};
 use ckpt_engine::{Error, Result};
 
-use super::config::{Config, ingest_options};
-use super::driver::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use super::config::{Config, MAX_KEY_LEN, MAX_VALUE_LEN, ingest_options};
 use super::error;
 
 /// Where the tables lie until they are ingested, within the staged directory.

@@ -4,8 +4,8 @@ use ckpt_engine::checkpoint::{Change, Changed, Diff};
 use serde_json::{Value, json};
 
 use super::store::{Chosen, Store};
-use super::{Answer, Context, EpochArg, Failure, Outcome};
-use crate::cli::DiffArgs;
+use super::{Answer, Context, Failure, Outcome};
+use crate::cli::{DiffArgs, EpochArg};
 use crate::output::name;
 
 pub(super) fn run(context: &Context, args: &DiffArgs) -> Outcome {

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::store::is_absent;
-use super::{Answer, Context, EpochArg, Failure, Outcome};
-use crate::cli::OneArgs;
+use super::{Answer, Context, Failure, Outcome};
+use crate::cli::{EpochArg, OneArgs};
 
 pub(super) fn run(context: &Context, args: &OneArgs) -> Outcome {
     let exists = exists(context, args)?;

@@ -4,8 +4,8 @@ use ckpt_engine::checkpoint::{Completeness, EpochState, NodeState};
 use serde_json::{Value, json};
 
 use super::store::Store;
-use super::{Answer, Context, EpochArg, Failure, Outcome};
-use crate::cli::ManyArgs;
+use super::{Answer, Context, Failure, Outcome};
+use crate::cli::{EpochArg, ManyArgs};
 use crate::output::{name, size, table};
 
 pub(super) fn run(context: &Context, args: &ManyArgs) -> Outcome {

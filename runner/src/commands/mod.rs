@@ -19,9 +19,7 @@ use ckpt_engine::db::{DriverOptions, Registry};
 use ckpt_engine::{Error, ErrorKind};
 use clap::CommandFactory;
 
-pub use store::{EpochArg, StoreArg};
-
-use crate::cli::{Cli, Command, Common, Layout};
+use crate::cli::{Cli, Command, Common, Layout, StoreArg};
 use crate::output::Output;
 use store::Store;
 

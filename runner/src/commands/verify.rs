@@ -5,8 +5,8 @@ use ckpt_engine::checkpoint::{Completeness, Damage, EpochState, VerifyReport};
 use serde_json::{Value, json};
 
 use super::store::Store;
-use super::{Answer, Context, EpochArg, Failure, Outcome};
-use crate::cli::ManyArgs;
+use super::{Answer, Context, Failure, Outcome};
+use crate::cli::{EpochArg, ManyArgs};
 use crate::output::{name, size};
 
 /// What was checked, over all dbs.

@@ -1,15 +1,13 @@
-//! The command line of `ckpt`, as clap sees it, and the way from arguments to an exit code.
+//! The command line of `ckpt`, as clap sees it.
 
-use std::io::{self, Write};
-use std::panic;
+mod args;
+
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use ckpt_engine::checkpoint::Compression;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use tracing_subscriber::filter::LevelFilter;
 
-use crate::commands::{self, EpochArg, Failure, StoreArg};
+pub use args::{EpochArg, StoreArg};
 
 /// One checkpoint engine for every store.
 ///
@@ -233,61 +231,6 @@ pub enum Layout {
 fn key_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("give it as KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
-}
-
-/// Parses the arguments, runs the command and prints what went wrong.
-pub fn main() -> ExitCode {
-    // A panic is a bug; whoever meets it gets a line that says so, and no backtrace.
-    panic::set_hook(Box::new(|panic| say(&format!("error: internal error: {panic}"))));
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are not errors, and a reader that has gone away is none of ours.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-        }
-    };
-    start_logging(&cli.common);
-    match panic::catch_unwind(|| commands::run(&cli)) {
-        Ok(Ok(answer)) => ExitCode::from(answer.exit_code()),
-        Ok(Err(failure)) => {
-            report(&failure);
-            ExitCode::from(failure.exit_code())
-        }
-        Err(_) => ExitCode::from(3),
-    }
-}
-
-fn start_logging(common: &Common) {
-    let level = match (common.quiet, common.verbose) {
-        (true, _) => LevelFilter::ERROR,
-        (false, 0) => LevelFilter::WARN,
-        (false, 1) => LevelFilter::INFO,
-        (false, _) => LevelFilter::DEBUG,
-    };
-    let logs = tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(level);
-    // The only one who starts it is this function, once.
-    let _ = logs.without_time().with_target(false).try_init();
-}
-
-/// One line, then the causes.
-fn report(failure: &Failure) {
-    let error = failure.error();
-    say(&format!("error: {}", one_line(error)));
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        say(&format!("  caused by: {}", one_line(error)));
-        cause = error.source();
-    }
-}
-
-fn one_line(error: &dyn std::error::Error) -> String {
-    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn say(line: &str) {
-    // Nobody is left to tell that standard error is closed.
-    let _ = writeln!(io::stderr(), "{line}");
 }
 
 #[cfg(test)]

@@ -1,0 +1,128 @@
+//! The values of arguments that are more than a word.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A STORE: `<db_type>:<prefix>` or a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreArg {
+    /// The backend's name, as given.
+    pub db_type: String,
+    /// Where, in the backend's own syntax.
+    pub prefix: String,
+}
+
+impl FromStr for StoreArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let help = "give DB_TYPE:PREFIX, such as files:./ckpts, or a URL, such as s3://bucket/run1";
+        let (scheme, rest) = text.split_once(':').ok_or(help)?;
+        let (db_type, prefix) = match rest.strip_prefix("//") {
+            // `files://x` would be a path from the root that nobody means.
+            Some(path) if scheme.eq_ignore_ascii_case("file") => {
+                // An empty host or this one; then the path from the root.
+                let path = path.strip_prefix("localhost").unwrap_or(path);
+                if !path.starts_with('/') {
+                    return Err(
+                        "a file URL names a path from the root, such as file:///data/ckpts".to_owned()
+                    );
+                }
+                ("files", percent_decode(path)?)
+            }
+            Some(path) if ["s3", "gs", "az"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) => {
+                (scheme, path.to_owned())
+            }
+            _ => (scheme, rest.to_owned()),
+        };
+        if db_type.is_empty() || prefix.is_empty() {
+            return Err(help.to_owned());
+        }
+        Ok(Self { db_type: db_type.to_owned(), prefix })
+    }
+}
+
+impl fmt::Display for StoreArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.db_type, self.prefix)
+    }
+}
+
+fn percent_decode(path: &str) -> std::result::Result<String, String> {
+    let wrong = || format!("a % in a file URL begins two hexadecimal digits: {path}");
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut parts = path.split('%');
+    bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2).ok_or_else(wrong)?;
+        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).map_err(|_| format!("a file URL is not UTF-8: {path}"))
+}
+
+/// The value of `--epoch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EpochArg {
+    /// The newest complete one.
+    Latest,
+    /// This one.
+    Number(u64),
+}
+
+impl FromStr for EpochArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        if text == "latest" {
+            return Ok(Self::Latest);
+        }
+        text.parse().map(Self::Number).map_err(|_| "give a number, or latest".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> (String, String) {
+        let store: StoreArg = text.parse().unwrap();
+        (store.db_type, store.prefix)
+    }
+
+    #[test]
+    fn stores_and_urls() {
+        let cases = [
+            ("files:./ckpts", "files", "./ckpts"),
+            ("RocksDB:/data/run1", "RocksDB", "/data/run1"),
+            ("lmdb:a:b", "lmdb", "a:b"),
+            ("files://data", "files", "//data"),
+            ("s3://bucket/run1", "s3", "bucket/run1"),
+            ("s3:bucket/run1", "s3", "bucket/run1"),
+            ("gs://bucket/a/b", "gs", "bucket/a/b"),
+            ("az://container", "az", "container"),
+            ("file:///data/run%201", "files", "/data/run 1"),
+            ("file://localhost/data", "files", "/data"),
+        ];
+        for (text, db_type, prefix) in cases {
+            assert_eq!(parsed(text), (db_type.to_owned(), prefix.to_owned()), "{text}");
+        }
+        for wrong in
+            ["", "files", "files:", ":x", "./ckpts", "s3://", "file://host/x", "file:///%zz", "file:///a%2"]
+        {
+            assert!(wrong.parse::<StoreArg>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn epochs() {
+        assert_eq!("latest".parse(), Ok(EpochArg::Latest));
+        assert_eq!("12".parse(), Ok(EpochArg::Number(12)));
+        for wrong in ["", "-1", "Latest", "1.0", "x"] {
+            assert!(wrong.parse::<EpochArg>().is_err(), "{wrong}");
+        }
+    }
+}
