@@ -151,8 +151,18 @@ impl Record<'_> {
         value.resize(len, 0);
         let one = Limits { threads: 1, ..*self.from.limits() };
         let reads = vec![Read { key: &self.key, range: 0..self.len, into: Some(&mut value) }];
-        self.from.db().read(reads, &one, &|_, stored| self.check(stored?))?;
+        self.from.db().read(reads, &one, &|_, stored| self.check(stored.context(|| self.describe())?))?;
         Ok(value)
+    }
+
+    /// Which blobs a record holds, for errors.
+    fn describe(&self) -> String {
+        let first = self.chunks.first().map(|(storage, located)| self.from.describe(*storage, located));
+        let first = first.unwrap_or_default();
+        match self.chunks.len().saturating_sub(1) {
+            0 => first,
+            more => format!("{first} or one of {more} more in its record"),
+        }
     }
 
     fn check(&self, stored: &[u8]) -> Result<()> {
