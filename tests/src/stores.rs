@@ -172,11 +172,14 @@ impl Request {
     }
 }
 
+/// Decides what becomes of a request.
+type Spoil = Arc<dyn Fn(&Request) -> Answer + Send + Sync>;
+
 /// What is known of one bucket.
 #[derive(Default)]
 struct Bucket {
     requests: Vec<Request>,
-    spoil: Option<Arc<dyn Fn(&Request) -> Answer + Send + Sync>>,
+    spoil: Option<Spoil>,
 }
 
 type Buckets = Arc<Mutex<HashMap<String, Bucket>>>;

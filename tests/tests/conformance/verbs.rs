@@ -181,7 +181,7 @@ fn a_small_blob_among_many_is_read_alone(store: &Store) {
 
 fn saving_again_replaces(store: &Store) {
     let place = store.checkpoints();
-    let (one, two) = (blobs(3, 3 << 20, 1), blobs(2, 100, 2));
+    let (one, two) = (blobs(3, 3 << 20, 1), blobs(3, 3 << 20, 2));
     place.save(&one, "n", 1).unwrap();
     let older = place.open("n", 1).unwrap();
     place.save(&two, "n", 1).unwrap();
