@@ -109,10 +109,11 @@ pub fn probe(prefix: &str) {
         ("open", |driver, prefix| driver.open(&Source::new(prefix, "n.1")).map(|_| "opened".to_owned())),
         ("list", |driver, prefix| Ok(driver.list(prefix)?.join(" "))),
         ("destroy", |driver, prefix| {
-            driver.destroy(&Source::new(prefix, "n.1")).map(|()| "destroyed".to_owned())
+            // Not the db that the other calls look at meanwhile.
+            driver.destroy(&Source::new(prefix, "n.2")).map(|()| "destroyed".to_owned())
         }),
         ("write", |driver, prefix| {
-            write(driver, &Source::new(prefix, "n.1"), &entries(["y"])).map(|()| "written".to_owned())
+            write(driver, &Source::new(prefix, "n.3"), &entries(["y"])).map(|()| "written".to_owned())
         }),
         ("record", |driver, prefix| Ok(format!("{:?}", driver.records(prefix)?.get("epoch.1")?))),
         ("records", |driver, prefix| Ok(format!("{:?}", driver.records(prefix)?.list()?))),
