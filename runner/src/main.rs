@@ -43,13 +43,18 @@ fn start_logging(common: &Common) {
     let _ = logs.without_time().with_target(false).try_init();
 }
 
-/// One line, then the causes.
+/// One line, then the causes. One that only says again what the line before it ended in is left out.
 fn report(failure: &Failure) {
     let error = failure.error();
-    say(&format!("error: {}", one_line(error)));
+    let mut last = one_line(error);
+    say(&format!("error: {last}"));
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
-        say(&format!("  caused by: {}", one_line(error)));
+        let line = one_line(error);
+        if !last.ends_with(&line) {
+            say(&format!("  caused by: {line}"));
+            last = line;
+        }
         cause = error.source();
     }
 }
