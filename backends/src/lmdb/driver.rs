@@ -38,15 +38,8 @@ impl LmdbDriver {
         Ok(Self { config: Config::from_options(options)? })
     }
 
-    /// Whether there is an environment. One call if there is.
     fn is_there(path: &Path) -> Result<bool> {
-        if fs::file_exists(&path.join(DATA))? {
-            return Ok(true);
-        }
-        if !fs::dir_exists(path)? {
-            return Ok(false);
-        }
-        Err(Error::corrupt(format!("directory is not an LMDB environment path=`{}`", path.display())))
+        fs::dir_db_exists(path, DATA, "an LMDB environment")
     }
 }
 
@@ -87,14 +80,7 @@ impl Driver for LmdbDriver {
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<String>> {
-        let dir = Path::new(prefix);
-        let mut names = Vec::new();
-        for name in fs::list_dirs(dir)? {
-            if fs::file_exists(&dir.join(&name).join(DATA))? {
-                names.push(name);
-            }
-        }
-        Ok(names)
+        fs::list_dir_dbs(Path::new(prefix), DATA)
     }
 
     fn destroy(&self, source: &Source) -> Result<()> {

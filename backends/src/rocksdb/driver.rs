@@ -28,15 +28,8 @@ impl RocksDriver {
         Ok(Self { config: Config::from_options(options)? })
     }
 
-    /// Whether there is a database. One call if there is.
     fn is_there(path: &Path) -> Result<bool> {
-        if fs::file_exists(&path.join(CURRENT))? {
-            return Ok(true);
-        }
-        if !fs::dir_exists(path)? {
-            return Ok(false);
-        }
-        Err(Error::corrupt(format!("directory is not a RocksDB database path=`{}`", path.display())))
+        fs::dir_db_exists(path, CURRENT, "a RocksDB database")
     }
 }
 
@@ -76,14 +69,7 @@ impl Driver for RocksDriver {
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<String>> {
-        let dir = Path::new(prefix);
-        let mut names = Vec::new();
-        for name in fs::list_dirs(dir)? {
-            if fs::file_exists(&dir.join(&name).join(CURRENT))? {
-                names.push(name);
-            }
-        }
-        Ok(names)
+        fs::list_dir_dbs(Path::new(prefix), CURRENT)
     }
 
     fn destroy(&self, source: &Source) -> Result<()> {

@@ -87,6 +87,29 @@ pub fn leftovers(prefix: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Whether there is a db that is a directory, known by the file `mark` in it. One call if there is. A directory without the file is
+/// no `what`, and that is not "no": something else is in its place.
+pub(crate) fn dir_db_exists(path: &Path, mark: &str, what: &str) -> Result<bool> {
+    if file_exists(&path.join(mark))? {
+        return Ok(true);
+    }
+    if !dir_exists(path)? {
+        return Ok(false);
+    }
+    Err(Error::corrupt(format!("directory is not {what} path=`{}`", path.display())))
+}
+
+/// The names of the dbs in a directory that are directories known by the file `mark`. Fails as [`list_dirs`] does.
+pub(crate) fn list_dir_dbs(dir: &Path, mark: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for name in list_dirs(dir)? {
+        if file_exists(&dir.join(&name).join(mark))? {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
 /// What a caller wants a path to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
