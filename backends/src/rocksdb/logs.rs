@@ -4,8 +4,8 @@
 //! it, but after it has believed the record's type, and a type that one flipped bit made can send its reader round for ever. So every
 //! record is checked here first; a database of ours has some hundred bytes of them.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 
 use ckpt_engine::{Error, Result};
@@ -24,7 +24,12 @@ const RECYCLED_MORE: usize = 4;
 
 /// Checks the manifest that `CURRENT` names, and every write-ahead log, of the database in `dir`. Returns how many bytes that took.
 pub(super) fn check(dir: &Path) -> Result<u64> {
-    let current = read(&dir.join("CURRENT"))?;
+    let mut current = Vec::new();
+    read(&dir.join("CURRENT"), |block| {
+        current.extend_from_slice(block);
+        // One block holds any name; what is longer names no manifest.
+        if current.len() > BLOCK { Err(Error::corrupt("file CURRENT is too long")) } else { Ok(()) }
+    })?;
     let name = current.strip_suffix(b"\n").and_then(|name| std::str::from_utf8(name).ok());
     let name = name.filter(|name| name.strip_prefix("MANIFEST-").is_some_and(is_number));
     let name = name.ok_or_else(|| {
@@ -46,42 +51,53 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|error| match error.kind() {
+/// Hands out a file block by block and returns its length.
+fn read(path: &Path, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<u64> {
+    let failed = |error: io::Error| match error.kind() {
         // The database is known to be there: a part of it is missing.
         io::ErrorKind::NotFound => {
             Error::corrupt(format!("a file of the database is missing path=`{}`", path.display()))
         }
         _ => Error::io(format!("cannot read file path=`{}`", path.display()), error),
-    })
-}
-
-fn check_file(path: &Path) -> Result<u64> {
-    let log = read(path)?;
-    match check_log(&log) {
-        Ok(()) => Ok(log.len() as u64),
-        Err((at, why)) => {
-            Err(Error::corrupt(format!("log file {why} path=`{}` offset=`{at}`", path.display())))
+    };
+    let mut file = File::open(path).map_err(failed)?;
+    let (mut block, mut bytes) = (Vec::with_capacity(BLOCK), 0);
+    loop {
+        block.clear();
+        let len = (&mut file).take(BLOCK as u64).read_to_end(&mut block).map_err(failed)?;
+        if len == 0 {
+            return Ok(bytes);
         }
+        bytes += len as u64;
+        each(&block)?;
     }
 }
 
-/// Where and why a log is not sound.
-fn check_log(log: &[u8]) -> Result<(), (usize, &'static str)> {
-    for (number, block) in log.chunks(BLOCK).enumerate() {
-        let mut rest = block;
-        while rest.len() >= HEADER {
-            let at = number * BLOCK + block.len() - rest.len();
-            match check_record(rest).map_err(|why| (at, why))? {
-                // Room that was made and not used.
-                None if rest.iter().all(|&byte| byte == 0) => break,
-                None => return Err((at, "has a record of no type")),
-                Some(after) => rest = after,
-            }
+fn check_file(path: &Path) -> Result<u64> {
+    let mut start = 0;
+    read(path, |block| {
+        check_block(block).map_err(|(at, why)| {
+            Error::corrupt(format!("log file {why} path=`{}` offset=`{}`", path.display(), start + at))
+        })?;
+        start += block.len();
+        Ok(())
+    })
+}
+
+/// Where and why a block is not sound. No record goes over the end of one.
+fn check_block(block: &[u8]) -> Result<(), (usize, &'static str)> {
+    let mut rest = block;
+    while rest.len() >= HEADER {
+        let at = block.len() - rest.len();
+        match check_record(rest).map_err(|why| (at, why))? {
+            // Room that was made and not used.
+            None if rest.iter().all(|&byte| byte == 0) => return Ok(()),
+            None => return Err((at, "has a record of no type")),
+            Some(after) => rest = after,
         }
-        if rest.len() < HEADER && rest.iter().any(|&byte| byte != 0) {
-            return Err((number * BLOCK + block.len() - rest.len(), "has bytes after its last record"));
-        }
+    }
+    if rest.iter().any(|&byte| byte != 0) {
+        return Err((block.len() - rest.len(), "has bytes after its last record"));
     }
     Ok(())
 }
@@ -124,6 +140,10 @@ mod tests {
         record.extend_from_slice(&(payload.len() as u16).to_le_bytes());
         record.extend_from_slice(&checked);
         record
+    }
+
+    fn check_log(log: &[u8]) -> Result<(), (usize, &'static str)> {
+        log.chunks(BLOCK).try_for_each(check_block)
     }
 
     #[test]
