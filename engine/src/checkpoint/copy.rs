@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use super::{Checkpoint, Checkpoints};
-use crate::blob::to_usize;
+use crate::blob::{Buffer, to_usize};
 use crate::db::{Limits, Payload, Read, Source, WritePlan};
 use crate::error::{Error, Result, ResultExt};
 use crate::format::codec;
@@ -140,19 +142,13 @@ fn records_of(checkpoint: &Checkpoint) -> Vec<Record<'_>> {
 
 impl Record<'_> {
     /// The record's value, every chunk of it checked.
-    fn read(&self) -> Result<Vec<u8>> {
-        // A record's length is the sum of its chunks', which the manifest's check bounds one by one, not together.
-        let len = to_usize(self.len)?;
-        let mut value = Vec::new();
-        value.try_reserve_exact(len).map_err(|error| {
-            Error::new(crate::ErrorKind::Full, format!("out of memory for a record bytes=`{len}`"))
-                .with_source(error)
-        })?;
-        value.resize(len, 0);
+    fn read(&self) -> Result<Bytes> {
+        // The length is the manifest's word: this memory is not touched before the store has found that there is so much to read.
+        let mut value = Buffer::zeroed(to_usize(self.len)?)?;
         let one = Limits { threads: 1, ..*self.from.limits() };
-        let reads = vec![Read { key: &self.key, range: 0..self.len, into: Some(&mut value) }];
+        let reads = vec![Read { key: &self.key, range: 0..self.len, into: Some(value.as_mut()?) }];
         self.from.db().read(reads, &one, &|_, stored| self.check(stored.context(|| self.describe())?))?;
-        Ok(value)
+        Ok(value.into())
     }
 
     /// Which blobs a record holds, for errors.
