@@ -423,6 +423,7 @@ fn resume_takes_the_newest_epoch_that_is_intact_on_every_node() {
     damage(4, "a");
     let mut exact = runner().with_resume(Resume::Epoch(4));
     let error = exact.train(&mut LocalSession::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("damaged") && error.to_string().contains("a.4"), "{error}");
     let missing = runner().with_resume(Resume::Epoch(9)).train(&mut LocalSession::new()).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);

@@ -4,7 +4,7 @@ use std::fmt::{self, Debug};
 
 use super::EpochRecord;
 use crate::checkpoint::{Checkpoints, Completeness, EpochState};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Where a job goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,13 +118,19 @@ impl MetadataHandler for RecordsHandler {
     fn last_epoch(&self, user_epoch: Option<u64>) -> Result<Option<u64>> {
         let JobParams { resume_place, nodes, .. } = self.params()?;
         match user_epoch {
-            Some(epoch) => match flaw(&resume_place, &resume_place.epoch(epoch)?, &nodes)? {
-                None => Ok(Some(epoch)),
-                Some(why) => Err(Error::not_found(format!(
-                    "cannot resume from this epoch: {why} epoch=`{epoch}` store=`{}`",
-                    describe(&resume_place)
-                ))),
-            },
+            Some(epoch) => {
+                let state = resume_place.epoch(epoch)?;
+                let Some(why) = flaw(&resume_place, &state, &nodes)? else {
+                    return Ok(Some(epoch));
+                };
+                // With a record the epoch was complete once.
+                let kind = if state.record.is_some() { ErrorKind::Corrupt } else { ErrorKind::NotFound };
+                let store = describe(&resume_place);
+                Err(Error::new(
+                    kind,
+                    format!("cannot resume from this epoch: {why} epoch=`{epoch}` store=`{store}`"),
+                ))
+            }
             None => newest_intact(&resume_place, &nodes),
         }
     }
