@@ -332,6 +332,22 @@ fn a_lost_db_of_a_complete_epoch_is_damage() {
     place.expect(NO, &["verify", &store]);
 }
 
+/// A damaged epoch record once made `exists` answer no, although nobody could tell.
+#[test]
+fn a_damaged_epoch_record_is_an_error_and_not_a_no() {
+    let place = Place::new();
+    let (file, _) = place.model("m.npz", 1, 100);
+    let store = place.store("files", "s");
+    place.import(&file, &store, "a", 1);
+    let record = place.path("s/.ckpt/epoch.1");
+    let mut bytes = fs::read(&record).unwrap();
+    bytes[20] ^= 1;
+    fs::write(&record, bytes).unwrap();
+    assert!(place.error(FAILED, &["exists", &store]).contains("epoch record"));
+    place.expect(NO, &["verify", &store]);
+    place.expect(DONE, &["exists", &store, "--epoch", "1", "--node", "a"]);
+}
+
 #[test]
 fn wrong_usage_is_2() {
     let place = Place::new();
