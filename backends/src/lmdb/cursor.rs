@@ -1,9 +1,10 @@
 //! A position among the keys of an LMDB environment. Values are fetched when they are asked for.
 
 use bytes::Bytes;
-use ckpt_engine::db::Cursor;
-use ckpt_engine::{Error, Result};
+use ckpt_engine::Result;
+use ckpt_engine::db::{Cursor, past_the_end, short_record};
 
+use super::pages::Extent;
 use super::reader::LmdbDb;
 
 /// A cursor over an open environment.
@@ -17,6 +18,10 @@ impl<'a> LmdbCursor<'a> {
     pub(super) fn new(db: &'a LmdbDb) -> Self {
         Self { db, number: 0 }
     }
+
+    fn at(&self) -> Result<(&[u8], Extent)> {
+        self.db.index().entry(self.number).ok_or_else(past_the_end)
+    }
 }
 
 impl Cursor for LmdbCursor<'_> {
@@ -25,9 +30,20 @@ impl Cursor for LmdbCursor<'_> {
     }
 
     fn value(&self) -> Result<Bytes> {
-        let entry = self.db.index().entry(self.number);
-        let (_, value) = entry.ok_or_else(|| Error::invalid("cursor is past the end"))?;
-        self.db.fetch(value)
+        self.db.fetch(self.at()?.1)
+    }
+
+    fn value_len(&self) -> Result<u64> {
+        Ok(self.at()?.1.len)
+    }
+
+    fn read_at(&self, start: u64, into: &mut [u8]) -> Result<()> {
+        let (key, value) = self.at()?;
+        let wanted = start..start.saturating_add(into.len() as u64);
+        if wanted.end > value.len {
+            return Err(short_record(key, value.len, wanted));
+        }
+        self.db.read_value(value, start, into)
     }
 
     fn next(&mut self) -> Result<()> {

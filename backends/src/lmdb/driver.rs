@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ckpt_engine::db::{
-    Capabilities, Db, Driver, DriverOptions, Locality, Records, Source, Values, WriteBody, WritePlan,
+    Capabilities, Db, Driver, DriverOptions, Layout, Locality, Order, Records, Source, Values, WriteBody,
+    WritePlan,
 };
 use ckpt_engine::{Error, Result};
 
@@ -54,6 +55,8 @@ impl Driver for LmdbDriver {
             max_value_len: MAX_VALUE_LEN,
             locality: Locality::Local,
             values: Values::Mapped,
+            order: Order::Ascending,
+            layout: Layout::Native,
         }
     }
 

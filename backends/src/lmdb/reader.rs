@@ -58,7 +58,7 @@ impl LmdbDb {
     }
 
     /// The bytes of a value from `start` on.
-    fn read_value(&self, value: Extent, start: u64, into: &mut [u8]) -> Result<()> {
+    pub(super) fn read_value(&self, value: Extent, start: u64, into: &mut [u8]) -> Result<()> {
         if let Some(page) = value.overflow {
             let mut header = [0; PAGE_HEADER];
             self.data.read_at(&mut header, value.offset - PAGE_HEADER as u64)?;

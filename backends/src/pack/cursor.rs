@@ -1,8 +1,10 @@
 //! A position in the index of a pack. Values are fetched when they are asked for.
 
+use std::ops::Range;
+
 use bytes::Bytes;
-use ckpt_engine::db::Cursor;
-use ckpt_engine::{Error, Result};
+use ckpt_engine::Result;
+use ckpt_engine::db::{Cursor, past_the_end, short_record};
 
 use super::reader::PackDb;
 
@@ -17,6 +19,10 @@ impl<'a> PackCursor<'a> {
     pub(super) fn new(db: &'a PackDb) -> Self {
         Self { db, number: 0 }
     }
+
+    fn at(&self) -> Result<(&[u8], Range<u64>)> {
+        self.db.index().entry(self.number).ok_or_else(past_the_end)
+    }
 }
 
 impl Cursor for PackCursor<'_> {
@@ -25,9 +31,22 @@ impl Cursor for PackCursor<'_> {
     }
 
     fn value(&self) -> Result<Bytes> {
-        let entry = self.db.index().entry(self.number);
-        let (_, value) = entry.ok_or_else(|| Error::invalid("cursor is past the end"))?;
-        self.db.fetch(value)
+        self.db.fetch(self.at()?.1)
+    }
+
+    fn value_len(&self) -> Result<u64> {
+        let (_, value) = self.at()?;
+        Ok(value.end - value.start)
+    }
+
+    fn read_at(&self, start: u64, into: &mut [u8]) -> Result<()> {
+        let (key, value) = self.at()?;
+        let (len, wanted) = (value.end - value.start, start..start.saturating_add(into.len() as u64));
+        if wanted.end > len {
+            return Err(short_record(key, len, wanted));
+        }
+        into.copy_from_slice(&self.db.fetch(value.start + wanted.start..value.start + wanted.end)?);
+        Ok(())
     }
 
     fn next(&mut self) -> Result<()> {

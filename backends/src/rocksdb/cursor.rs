@@ -4,8 +4,8 @@ use std::path::Path;
 
 use ::rocksdb::{DB, DBRawIterator};
 use bytes::Bytes;
-use ckpt_engine::db::Cursor;
-use ckpt_engine::{Error, Result};
+use ckpt_engine::Result;
+use ckpt_engine::db::{Cursor, copy_value, past_the_end};
 
 use super::{config, error};
 
@@ -37,8 +37,16 @@ impl Cursor for RocksCursor<'_> {
     }
 
     fn value(&self) -> Result<Bytes> {
-        let value = self.iterator.value().map(Bytes::copy_from_slice);
-        value.ok_or_else(|| Error::invalid("cursor is past the end"))
+        self.iterator.value().map(Bytes::copy_from_slice).ok_or_else(past_the_end)
+    }
+
+    fn value_len(&self) -> Result<u64> {
+        self.iterator.value().map(|value| value.len() as u64).ok_or_else(past_the_end)
+    }
+
+    fn read_at(&self, start: u64, into: &mut [u8]) -> Result<()> {
+        let (key, value) = self.iterator.item().ok_or_else(past_the_end)?;
+        copy_value(value, start, into, key)
     }
 
     fn next(&mut self) -> Result<()> {

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ckpt_engine::Result;
-use ckpt_engine::db::{Capabilities, DriverOptions, Locality, Records, Source, Values};
+use ckpt_engine::db::{Capabilities, DriverOptions, Layout, Locality, Order, Records, Source, Values};
 
 use self::bucket::Bucket;
 pub(crate) use self::connect::Provider;
@@ -101,6 +101,8 @@ impl Store for ObjectStores {
             max_value_len: MAX_OBJECT_LEN,
             locality: Locality::Remote,
             values: Values::Copied,
+            order: Order::Ascending,
+            layout: Layout::Native,
         }
     }
 

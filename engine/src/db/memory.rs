@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::{
-    Capabilities, Cursor, Db, Driver, Limits, Locality, Payload, PutMode, Read, ReadSink, Records, Source,
-    Transaction, Values, WriteBody, WritePlan,
+    Capabilities, Cursor, Db, Driver, Layout, Limits, Locality, Order, Payload, PutMode, Read, ReadSink,
+    Records, Source, Transaction, Values, WriteBody, WritePlan, copy_value, past_the_end,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -53,6 +53,8 @@ impl Driver for MemoryDriver {
             max_value_len: u64::MAX,
             locality: Locality::Process,
             values: Values::Mapped,
+            order: Order::Ascending,
+            layout: Layout::Native,
         }
     }
 
@@ -160,8 +162,16 @@ impl Cursor for MemoryCursor<'_> {
     }
 
     fn value(&self) -> Result<Bytes> {
-        let at = self.at.map(|(_, value)| value.clone());
-        at.ok_or_else(|| Error::invalid("cursor is past the end"))
+        self.at.map(|(_, value)| value.clone()).ok_or_else(past_the_end)
+    }
+
+    fn value_len(&self) -> Result<u64> {
+        self.at.map(|(_, value)| value.len() as u64).ok_or_else(past_the_end)
+    }
+
+    fn read_at(&self, start: u64, into: &mut [u8]) -> Result<()> {
+        let (key, value) = self.at.ok_or_else(past_the_end)?;
+        copy_value(value, start, into, key)
     }
 
     fn next(&mut self) -> Result<()> {

@@ -70,6 +70,10 @@ pub struct Capabilities {
     pub locality: Locality,
     /// What [`Db::map`] gives.
     pub values: Values,
+    /// In which order it takes and gives records.
+    pub order: Order,
+    /// How a save lays out a db here, unless it is told otherwise.
+    pub layout: Layout,
 }
 
 /// Where a backend keeps its data.
@@ -90,6 +94,41 @@ pub enum Values {
     Mapped,
     /// Every read copies; [`Db::map`] returns `None`.
     Copied,
+}
+
+/// In which order a backend takes records and gives them back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// By key, each key once.
+    Ascending,
+    /// As they were put; a key can come again.
+    AsPut,
+}
+
+/// What the records of a db mean. Recognised on opening.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// Chunks and a manifest: docs/FORMAT.md.
+    #[default]
+    Native,
+    /// `BlobProto` messages, as Caffe2's Save operator writes them: docs/CAFFE2.md.
+    Caffe2,
+}
+
+impl Layout {
+    /// The name, as commands print it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Caffe2 => "caffe2",
+        }
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// How much a call may use.
@@ -231,7 +270,8 @@ pub trait Driver: Debug + Send + Sync {
 
 /// One write of a db. Lives inside [`Driver::write`].
 pub trait Transaction {
-    /// Adds a record. Keys must be strictly ascending (bytewise), not empty and within the capabilities.
+    /// Adds a record. Keys must be strictly ascending (bytewise; not where the [`Order`] is another), not empty and within the
+    /// capabilities.
     ///
     /// After an error the write is lost: the body must return it.
     fn put(&mut self, key: &[u8], value: Payload) -> Result<()>;
@@ -274,7 +314,7 @@ pub type ReadSink<'a> = dyn Fn(usize, Result<&[u8]>) -> Result<()> + Sync + 'a;
 
 /// An open db.
 pub trait Db: Debug + Send + Sync {
-    /// The whole value of a key, or `None` if it has none.
+    /// The whole value of a key, or `None` if it has none. Of a repeated key the first.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
 
     /// Reads many ranges, in an order and with as many at once as suits the store, within `limits`.
@@ -294,7 +334,7 @@ pub trait Db: Debug + Send + Sync {
     fn bytes_read(&self) -> u64;
 }
 
-/// A position in a db, in key order.
+/// A position in a db, in its [`Order`].
 pub trait Cursor {
     /// The key at the position, or `None` past the end.
     fn key(&self) -> Option<&[u8]>;
@@ -302,10 +342,17 @@ pub trait Cursor {
     /// The value at the position, fetched now. Fails with `InvalidInput` past the end.
     fn value(&self) -> Result<Bytes>;
 
+    /// The length of the value at the position, in bytes. Fails with `InvalidInput` past the end.
+    fn value_len(&self) -> Result<u64>;
+
+    /// Fetches the bytes of the value from `start` on into all of `into`, and where the store can, no others. Fails with
+    /// `InvalidInput` past the end, and with `Corrupt` where the value has not so many.
+    fn read_at(&self, start: u64, into: &mut [u8]) -> Result<()>;
+
     /// Goes to the next key. Stays past the end.
     fn next(&mut self) -> Result<()>;
 
-    /// Goes to the first key that is not less than `key`.
+    /// Goes to the first record, in the db's order, whose key is not less than `key`.
     fn seek(&mut self, key: &[u8]) -> Result<()>;
 }
 
@@ -357,6 +404,18 @@ pub fn slice_value<'v>(value: Option<&'v [u8]>, range: Range<u64>, key: &[u8]) -
         .ok()
         .and_then(|bounds| value.get(bounds))
         .ok_or_else(|| short_record(key, value.len() as u64, range))
+}
+
+/// Copies the bytes of a value from `start` on, for cursors over values that are in memory.
+pub fn copy_value(value: &[u8], start: u64, into: &mut [u8], key: &[u8]) -> Result<()> {
+    let end = start.saturating_add(into.len() as u64);
+    into.copy_from_slice(slice_value(Some(value), start..end, key)?);
+    Ok(())
+}
+
+/// The error of a cursor that has no record to speak of.
+pub fn past_the_end() -> Error {
+    Error::invalid("cursor is past the end")
 }
 
 /// The error for a record that should be there and is not.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use ckpt_engine::Result;
-use ckpt_engine::db::{Capabilities, Limits, Locality, ReadSink, Records, Source, Values};
+use ckpt_engine::db::{Capabilities, Layout, Limits, Locality, Order, ReadSink, Records, Source, Values};
 
 use super::behind::FileWriter;
 use super::{FsRecords, Wanted, db_path, destroy_file, file_exists, io_error, list_files, wrong_type};
@@ -43,6 +43,8 @@ impl Store for FsStore {
             max_value_len: u64::MAX,
             locality: Locality::Local,
             values: Values::Copied,
+            order: Order::Ascending,
+            layout: Layout::Native,
         }
     }
 
