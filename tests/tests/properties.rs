@@ -59,7 +59,7 @@ proptest! {
         assert_same(&place, &saved);
         place.copy_to("n", 1, &to.checkpoints()).unwrap();
         assert_same(&to.checkpoints(), &saved);
-        let manifest = |store: &Store| store.checkpoints().open("n", 1).unwrap().manifest().clone();
+        let manifest = |store: &Store| store.checkpoints().open("n", 1).unwrap().manifest().unwrap().clone();
         prop_assert_eq!(manifest(&from), manifest(&to));
     }
 }

@@ -14,6 +14,6 @@ pub use buffer::{Buffer, PAGE};
 pub use dtype::{DType, Element};
 pub use select::{Found, Selection};
 pub use tensor::Tensor;
-pub(crate) use tensor::{byte_len, rows_shape, to_usize};
+pub(crate) use tensor::{byte_len, element_count, rows_shape, to_usize};
 pub(crate) use workspace::no_such_blob;
 pub use workspace::{Blob, MAX_NAME_LEN, Workspace};

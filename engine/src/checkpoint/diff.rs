@@ -1,10 +1,10 @@
 //! Diff: which blobs two checkpoints do not have in common.
 
 use super::Checkpoint;
-use super::open::Fetch;
+use super::open::{BlobInfo, Fetch};
 use crate::blob::to_usize;
 use crate::error::{Result, ResultExt};
-use crate::format::manifest::{BlobEntry, BlobKind};
+use crate::format::manifest::BlobKind;
 
 /// How much of a blob is compared at a time.
 const WINDOW: u64 = 16 << 20;
@@ -64,39 +64,41 @@ impl Checkpoint {
     /// Compares with another checkpoint, byte by byte: equal checksums are no proof.
     pub fn diff(&self, other: &Self) -> Result<Diff> {
         let mut diff = Diff::default();
-        let mut left = self.manifest().blobs.iter().peekable();
-        let mut right = other.manifest().blobs.iter().peekable();
+        let (left, right) = (self.blobs()?, other.blobs()?);
+        let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
         loop {
             let order = match (left.peek(), right.peek()) {
                 (None, None) => return Ok(diff),
                 (Some(_), None) => std::cmp::Ordering::Less,
                 (None, Some(_)) => std::cmp::Ordering::Greater,
-                (Some(a), Some(b)) => a.name.cmp(&b.name),
+                (Some(a), Some(b)) => a.name.cmp(b.name),
             };
             match order {
-                std::cmp::Ordering::Less => diff.removed.extend(left.next().map(|blob| blob.name.clone())),
-                std::cmp::Ordering::Greater => diff.added.extend(right.next().map(|blob| blob.name.clone())),
+                std::cmp::Ordering::Less => diff.removed.extend(left.next().map(|blob| blob.name.to_owned())),
+                std::cmp::Ordering::Greater => {
+                    diff.added.extend(right.next().map(|blob| blob.name.to_owned()))
+                }
                 std::cmp::Ordering::Equal => {
                     if let (Some(a), Some(b)) = (left.next(), right.next())
                         && let Some(change) = self.compare(a, other, b)?
                     {
-                        diff.changed.push(Changed { name: a.name.clone(), change });
+                        diff.changed.push(Changed { name: a.name.to_owned(), change });
                     }
                 }
             }
         }
     }
 
-    fn compare(&self, a: &BlobEntry, other: &Self, b: &BlobEntry) -> Result<Option<Change>> {
-        let (type_a, type_b) = (type_of(&a.kind), type_of(&b.kind));
+    fn compare(&self, a: &BlobInfo<'_>, other: &Self, b: &BlobInfo<'_>) -> Result<Option<Change>> {
+        let (type_a, type_b) = (type_of(a.kind), type_of(b.kind));
         if type_a != type_b {
             return Ok(Some(Change::DType { a: type_a, b: type_b }));
         }
-        let (shape_a, shape_b) = (shape_of(&a.kind), shape_of(&b.kind));
+        let (shape_a, shape_b) = (shape_of(a.kind), shape_of(b.kind));
         if shape_a != shape_b {
             return Ok(Some(Change::Shape { a: shape_a.to_vec(), b: shape_b.to_vec() }));
         }
-        let (len_a, len_b) = (self.manifest().storage(a)?.bytes, other.manifest().storage(b)?.bytes);
+        let (len_a, len_b) = (a.bytes, b.bytes);
         let common = len_a.min(len_b);
         let (mut bytes_a, mut bytes_b) = (Vec::new(), Vec::new());
         for start in (0..common).step_by(usize::try_from(WINDOW).unwrap_or(usize::MAX)) {
@@ -110,7 +112,7 @@ impl Checkpoint {
         Ok((len_a != len_b).then_some(Change::Bytes { first: common }))
     }
 
-    fn window(&self, blob: &BlobEntry, range: std::ops::Range<u64>, bytes: &mut Vec<u8>) -> Result<()> {
+    fn window(&self, blob: &BlobInfo<'_>, range: std::ops::Range<u64>, bytes: &mut Vec<u8>) -> Result<()> {
         bytes.resize(to_usize(range.end - range.start)?, 0);
         self.fetch(vec![Fetch { storage: blob.storage, range, out: bytes }])
             .context(|| format!("cannot read db `{}`", self.label()))

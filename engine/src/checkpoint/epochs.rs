@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::naming::DbName;
 use super::{Checkpoints, naming};
+use crate::db::Layout;
 use crate::error::{ErrorKind, Result};
 use crate::format::manifest::id_text;
 use crate::manager::EpochRecord;
@@ -55,6 +56,8 @@ pub struct NodeState {
 /// The sums of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeContents {
+    /// How its records are laid out.
+    pub layout: Layout,
     /// The id of the save, in hexadecimal.
     pub id: String,
     /// How many blobs.
@@ -119,13 +122,14 @@ impl Checkpoints {
 fn node_state(place: &Checkpoints, db: &DbName) -> Result<NodeState> {
     let contents = match place.open(&db.node, db.epoch) {
         Ok(checkpoint) => {
-            let manifest = checkpoint.manifest();
+            let about = checkpoint.about();
             Ok(NodeContents {
-                id: id_text(&manifest.id),
-                blobs: manifest.blobs.len() as u64,
-                bytes: manifest.bytes(),
-                stored_bytes: manifest.stored_bytes(),
-                created_unix_ms: manifest.created_unix_ms,
+                layout: about.layout,
+                id: id_text(&about.id),
+                blobs: checkpoint.blob_count() as u64,
+                bytes: checkpoint.bytes(),
+                stored_bytes: checkpoint.stored_bytes(),
+                created_unix_ms: about.created_unix_ms,
             })
         }
         Err(error) => match error.kind() {

@@ -3,10 +3,13 @@
 //! [`Checkpoints`] is a place: a backend and a prefix, with the options for everything done there. [`Checkpoint`] is one open
 //! db of it. One file per verb.
 
+pub mod caffe2;
+mod content;
 mod copy;
 mod diff;
 mod epochs;
 pub mod naming;
+mod native;
 mod open;
 mod save;
 mod verify;
@@ -23,7 +26,7 @@ pub use copy::{CopyOutcome, CopyReport};
 pub use diff::{Change, Changed, Diff};
 pub use epochs::{Completeness, EpochState, NodeState};
 pub use naming::DbName;
-pub use open::{BlobInfo, Checkpoint};
+pub use open::{About, BlobInfo, Checkpoint};
 pub use save::SaveReport;
 pub(crate) use save::unix_ms;
 pub use verify::{Damage, VerifyReport};
@@ -31,7 +34,7 @@ pub use verify::{Damage, VerifyReport};
 pub use crate::format::codec::{Codec, Compression};
 
 use crate::blob::{Selection, Tensor, Workspace};
-use crate::db::{Driver, Limits, Locality, Source};
+use crate::db::{Driver, Layout, Limits, Locality, Source};
 use crate::error::{Result, ResultExt};
 use crate::manager::EpochRecords;
 use crate::observer::{Observer, Silent};
@@ -39,8 +42,13 @@ use crate::observer::{Observer, Silent};
 /// How a place's verbs work.
 #[derive(Clone)]
 pub struct Options {
-    /// What a save tries on every chunk.
+    /// How a save lays out a db, and a copy: `None` for what the db_type prefers, and for a copy, what the original has unless the
+    /// db_type prefers another than the native one.
+    pub layout: Option<Layout>,
+    /// What a save tries on every chunk. The caffe2 layout has no compression.
     pub compression: Compression,
+    /// What a save in the caffe2 layout may choose.
+    pub caffe2: caffe2::SaveOptions,
     /// Threads and memory.
     pub limits: Limits,
     /// Kept in the manifest of every save.
@@ -52,7 +60,9 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            layout: None,
             compression: Compression::default(),
+            caffe2: caffe2::SaveOptions::default(),
             limits: Limits::default(),
             metadata: BTreeMap::new(),
             observer: Arc::new(Silent),
@@ -63,6 +73,7 @@ impl Default for Options {
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
+            .field("layout", &self.layout)
             .field("compression", &self.compression)
             .field("limits", &self.limits)
             .field("metadata", &self.metadata)
@@ -91,6 +102,27 @@ impl Checkpoints {
     pub fn with_options(mut self, options: Options) -> Self {
         self.options = options;
         self
+    }
+
+    /// The same place with saves in this layout.
+    #[must_use]
+    pub fn with_layout(mut self, layout: Layout) -> Self {
+        self.options.layout = Some(layout);
+        self
+    }
+
+    /// How saves here are laid out.
+    pub fn layout(&self) -> Layout {
+        self.options.layout.unwrap_or_else(|| self.driver.capabilities().layout)
+    }
+
+    /// How a copy of a db of this layout is laid out here.
+    fn layout_of_copy(&self, original: Layout) -> Layout {
+        match (self.options.layout, self.driver.capabilities().layout) {
+            (Some(layout), _) => layout,
+            (None, Layout::Native) => original,
+            (None, preferred) => preferred,
+        }
     }
 
     /// The options.

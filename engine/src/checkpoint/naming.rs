@@ -43,6 +43,17 @@ pub fn parse_db_name(name: &str) -> Option<DbName> {
     Some(DbName { epoch: parse_number(epoch)?, node: node.to_owned() })
 }
 
+/// What the name of a db that keeps no other says: `<node>.<epoch>`, also with leading zeros, as Caffe2 wrote them before August
+/// 2017; else the name without its extension is the node, and the epoch is 0.
+pub fn guess_db_name(name: &str) -> DbName {
+    if let Some(name) = parse_db_name(name) {
+        return name;
+    }
+    let (stem, extension) = name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()).unwrap_or((name, ""));
+    let digits = extension.bytes().all(|byte| byte.is_ascii_digit());
+    DbName { epoch: extension.parse().ok().filter(|_| digits).unwrap_or(0), node: stem.to_owned() }
+}
+
 /// The name of the record that says that an epoch is complete.
 pub fn epoch_record_name(epoch: u64) -> String {
     format!("epoch.{epoch}")
@@ -71,6 +82,20 @@ mod tests {
                 assert_eq!(parse_db_name(&name), Some(DbName { epoch, node: node.to_owned() }));
                 assert_eq!(parse_epoch_record_name(&epoch_record_name(epoch)), Some(epoch));
             }
+        }
+    }
+
+    #[test]
+    fn names_of_others_are_guessed() {
+        for (name, node, epoch) in [
+            ("trainer_0.000003", "trainer_0", 3),
+            ("trainer_0.3", "trainer_0", 3),
+            ("model.minidb", "model", 0),
+            ("model", "model", 0),
+            (".hidden", ".hidden", 0),
+            ("m.99999999999999999999", "m", 0),
+        ] {
+            assert_eq!(guess_db_name(name), DbName { epoch, node: node.to_owned() }, "{name}");
         }
     }
 

@@ -1,25 +1,59 @@
-//! One open checkpoint: what it holds, and loading from it.
+//! One open checkpoint: what it holds, and loading from it, whatever its layout.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use super::Options;
+use super::caffe2::{self, Caffe2};
+use super::native::Native;
+use super::{Options, VerifyReport};
 use crate::blob::{Blob, Buffer, DType, Selection, Tensor, Workspace, byte_len, rows_shape, to_usize};
-use crate::db::{Db, Limits, Read, Source};
+use crate::db::{Db, Layout, Source};
 use crate::error::{Error, Result, ResultExt};
-use crate::format::codec::{self, Codec};
+use crate::format::codec::Codec;
 use crate::format::keys;
-use crate::format::manifest::{BlobEntry, BlobKind, Located, Manifest};
+use crate::format::manifest::{BlobKind, DbId, Manifest};
+use crate::observer::{Observer, Silent};
 
-/// An open checkpoint: a db whose manifest was read and checked.
+/// An open checkpoint: a db whose index was read and checked.
 pub struct Checkpoint {
-    db: Arc<dyn Db>,
-    source: Source,
-    label: String,
-    manifest: Manifest,
-    options: Options,
+    opened: Opened,
+    contents: Contents,
+    about: About,
+}
+
+/// An open db and how to work on it.
+pub(super) struct Opened {
+    pub(super) db: Arc<dyn Db>,
+    pub(super) source: Source,
+    pub(super) label: String,
+    pub(super) options: Options,
+}
+
+#[derive(Debug)]
+enum Contents {
+    Native(Native),
+    Caffe2(Caffe2),
+}
+
+/// What a checkpoint says of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct About {
+    /// How its records are laid out.
+    pub layout: Layout,
+    /// The id of its save. Caffe2 keeps none: there it is made of the records' keys, lengths and ends.
+    pub id: DbId,
+    /// The node that was saved. Caffe2 keeps none: there it is the db's name.
+    pub node: String,
+    /// The epoch that was saved. Caffe2 keeps none: there it is the db's name, and 0 if that has none.
+    pub epoch: u64,
+    /// When the save began, in milliseconds since 1970; 0 where it is not known.
+    pub created_unix_ms: u64,
+    /// Program and version that wrote it.
+    pub writer: String,
+    /// The user's own.
+    pub metadata: BTreeMap<String, String>,
 }
 
 /// What a checkpoint says of one blob.
@@ -37,118 +71,164 @@ pub struct BlobInfo<'a> {
     pub codec: Codec,
     /// How many chunks.
     pub chunks: u64,
+    /// By which number its bytes are fetched: blobs that share bytes have the same.
+    pub(super) storage: usize,
 }
 
 /// Bytes of one storage to be read into memory of the caller's.
 pub(super) struct Fetch<'a> {
     /// Index of the storage.
-    pub storage: usize,
+    pub(super) storage: usize,
     /// The raw bytes wanted.
-    pub range: Range<u64>,
+    pub(super) range: Range<u64>,
     /// Where they go; as long as `range`.
-    pub out: &'a mut [u8],
-}
-
-/// What one read of a fetch is for.
-struct Part<'a> {
-    storage: usize,
-    located: Located,
-    /// Where the decoded bytes go, unless the read went straight there.
-    out: Option<Mutex<&'a mut [u8]>>,
-    /// The bytes of the decoded chunk that are wanted.
-    within: Range<usize>,
+    pub(super) out: &'a mut [u8],
 }
 
 impl Checkpoint {
-    /// Reads and checks the manifest.
+    /// Reads and checks the manifest, or what Caffe2 has in its place.
     pub(super) fn from_db(db: Arc<dyn Db>, source: Source, label: String, options: Options) -> Result<Self> {
-        let record = db.get(keys::MANIFEST)?.ok_or_else(|| {
-            Error::corrupt("db has no manifest: it is not a native checkpoint, or its index is damaged")
-        })?;
-        let manifest = Manifest::decode(&record)?;
-        Ok(Self { db, source, label, manifest, options })
+        let opened = Opened { db, source, label, options };
+        // A blob of Caffe2 may have the manifest's key; it does not begin as a manifest does.
+        let record = opened.db.get(keys::MANIFEST)?.filter(|record| Manifest::is_one(record));
+        let (contents, about) = match record {
+            Some(record) => {
+                let (native, about) = Native::open(&record)?;
+                (Contents::Native(native), about)
+            }
+            None => {
+                let (caffe2, about) = Caffe2::open(&opened)?;
+                (Contents::Caffe2(caffe2), about)
+            }
+        };
+        Ok(Self { opened, contents, about })
     }
 
-    /// What the db holds.
-    pub fn manifest(&self) -> &Manifest {
-        &self.manifest
+    /// What it says of itself.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// The manifest, which a checkpoint in the native layout has.
+    pub fn manifest(&self) -> Option<&Manifest> {
+        match &self.contents {
+            Contents::Native(native) => Some(native.manifest()),
+            Contents::Caffe2(_) => None,
+        }
+    }
+
+    /// The id of its save.
+    pub fn id(&self) -> &DbId {
+        &self.about.id
     }
 
     /// The db below.
     pub fn db(&self) -> &Arc<dyn Db> {
-        &self.db
+        &self.opened.db
     }
 
     /// Where it is.
     pub fn source(&self) -> &Source {
-        &self.source
+        &self.opened.source
     }
 
     /// Its name for people.
     pub fn label(&self) -> &str {
-        &self.label
+        &self.opened.label
     }
 
-    /// The blobs in the order of their names.
+    /// How many blobs it has.
+    pub fn blob_count(&self) -> usize {
+        match &self.contents {
+            Contents::Native(native) => native.manifest().blobs.len(),
+            Contents::Caffe2(caffe2) => caffe2.blobs().len(),
+        }
+    }
+
+    /// The sum of all blobs' bytes; what several blobs share counts once.
+    pub fn bytes(&self) -> u64 {
+        match &self.contents {
+            Contents::Native(native) => native.manifest().bytes(),
+            Contents::Caffe2(caffe2) => caffe2.bytes(),
+        }
+    }
+
+    /// What all chunks take in the store.
+    pub fn stored_bytes(&self) -> u64 {
+        match &self.contents {
+            Contents::Native(native) => native.manifest().stored_bytes(),
+            Contents::Caffe2(caffe2) => caffe2.blobs().iter().map(|blob| blob.stored_bytes).sum(),
+        }
+    }
+
+    /// The blobs in the order of their names. Fails with `Corrupt` if the headers of one are damaged, which only the caffe2 layout
+    /// finds out by itself: the others can still be loaded by their names.
     pub fn blobs(&self) -> Result<Vec<BlobInfo<'_>>> {
-        let blobs = self.manifest.blobs.iter().map(|blob| {
-            let storage = self.manifest.storage(blob)?;
-            Ok(BlobInfo {
-                name: &blob.name,
-                kind: &blob.kind,
-                bytes: storage.bytes,
-                stored_bytes: storage.stored_bytes(),
-                codec: storage.codec(),
-                chunks: storage.chunks.len() as u64,
-            })
-        });
-        blobs.collect()
+        (0..self.blob_count()).map(|index| self.described(index)).collect()
     }
 
     /// The names of the blobs, in order.
     pub fn names(&self) -> Vec<&str> {
-        self.manifest.blobs.iter().map(|blob| blob.name.as_str()).collect()
+        match &self.contents {
+            Contents::Native(native) => {
+                native.manifest().blobs.iter().map(|blob| blob.name.as_str()).collect()
+            }
+            Contents::Caffe2(caffe2) => caffe2.blobs().iter().map(|blob| blob.name.as_str()).collect(),
+        }
+    }
+
+    /// A blob by its place in the order of names.
+    pub(super) fn described(&self, index: usize) -> Result<BlobInfo<'_>> {
+        match &self.contents {
+            Contents::Native(native) => native.described(index),
+            Contents::Caffe2(caffe2) => caffe2.described(index),
+        }
+    }
+
+    /// A blob by its name.
+    pub fn blob(&self, name: &str) -> Result<BlobInfo<'_>> {
+        let index = self.names().binary_search(&name).map_err(|_| crate::blob::no_such_blob(name))?;
+        self.described(index)
     }
 
     /// Loads the chosen blobs. Reads only their chunks; those that share bytes come back sharing them.
     ///
     /// All or nothing: a chunk that is damaged is an error that names db, blob and bytes.
     pub fn load(&self, blobs: &Selection) -> Result<Workspace> {
-        self.load_selected(blobs).context(|| format!("cannot load from db `{}`", self.label))
+        self.load_selected(blobs).context(|| format!("cannot load from db `{}`", self.label()))
     }
 
     /// Loads rows `rows` of the first dimension of a tensor, reading only the chunks that hold them (of a string tensor: all).
     pub fn load_rows(&self, name: &str, rows: Range<u64>) -> Result<Tensor> {
-        self.load_rows_of(name, rows).context(|| format!("cannot load from db `{}`", self.label))
+        self.load_rows_of(name, rows).context(|| format!("cannot load from db `{}`", self.label()))
     }
 
     fn load_selected(&self, blobs: &Selection) -> Result<Workspace> {
         let wanted = blobs.resolve(&self.names())?;
-        let wanted: Vec<&BlobEntry> =
-            wanted.into_iter().filter_map(|index| self.manifest.blobs.get(index)).collect();
+        let wanted = wanted.into_iter().map(|index| self.described(index)).collect::<Result<Vec<_>>>()?;
         let mut buffers: BTreeMap<usize, Buffer> = BTreeMap::new();
         for blob in &wanted {
             if let std::collections::btree_map::Entry::Vacant(entry) = buffers.entry(blob.storage) {
-                let bytes = to_usize(self.manifest.storage(blob)?.bytes)?;
-                entry.insert(Buffer::zeroed(bytes).context(|| format!("blob `{}`", blob.name))?);
+                let buffer = Buffer::zeroed(to_usize(blob.bytes)?);
+                entry.insert(buffer.context(|| format!("blob `{}`", blob.name))?);
             }
         }
         let fetches = buffers.iter_mut().map(|(&storage, buffer)| {
             let out = buffer.as_mut()?;
             Ok(Fetch { storage, range: 0..out.len() as u64, out })
         });
-        self.fetch(fetches.collect::<Result<_>>()?)?;
-        let blob = |entry: &&BlobEntry| {
-            let data = buffers.get(&entry.storage).cloned().ok_or_else(|| Error::internal("no buffer"))?;
-            let blob = make_blob(&entry.kind, data).context(|| format!("blob `{}`", entry.name))?;
-            Ok((entry.name.clone(), blob))
+        self.fetch_observed(fetches.collect::<Result<_>>()?)?;
+        let blob = |info: &BlobInfo<'_>| {
+            let data = buffers.get(&info.storage).cloned().ok_or_else(|| Error::internal("no buffer"))?;
+            let blob = make_blob(info.kind, data).context(|| format!("blob `{}`", info.name))?;
+            Ok((info.name.to_owned(), blob))
         };
         wanted.iter().map(blob).collect()
     }
 
     fn load_rows_of(&self, name: &str, rows: Range<u64>) -> Result<Tensor> {
-        let entry = self.manifest.blob(name).ok_or_else(|| crate::blob::no_such_blob(name))?;
-        let (dtype, shape) = match &entry.kind {
+        let info = self.blob(name)?;
+        let (dtype, shape) = match info.kind {
             BlobKind::Tensor { dtype, shape } => (*dtype, shape),
             BlobKind::Bytes { type_name } => {
                 return Err(Error::invalid(format!("blob is not a tensor blob=`{name}` type=`{type_name}`")));
@@ -159,110 +239,53 @@ impl Checkpoint {
         let Some(row) = row else {
             return self.load_selected(&Selection::names([name]))?.tensor(name)?.rows(rows);
         };
-        // Within the storage, whose length the manifest's check has compared with the shape.
+        // Within the storage, whose length was compared with the shape on opening.
         let range = rows.start * row..rows.end * row;
         let mut data = Buffer::zeroed(to_usize(range.end - range.start)?)?;
-        self.fetch(vec![Fetch { storage: entry.storage, range, out: data.as_mut()? }])?;
+        self.fetch_observed(vec![Fetch { storage: info.storage, range, out: data.as_mut()? }])?;
         Tensor::new(dtype, of_rows, data)
     }
 
-    /// Reads ranges of storages, checking each chunk that is touched in the same read.
-    pub(super) fn fetch(&self, fetches: Vec<Fetch<'_>>) -> Result<()> {
-        let mut keys = Vec::new();
-        let mut parts = Vec::new();
-        let mut direct = Vec::new();
-        for fetch in fetches {
-            self.plan_fetch(fetch, &mut parts, &mut direct)?;
-        }
-        keys.extend(parts.iter().map(|part| keys::record_key(part.located.record)));
-        let reads = keys.iter().zip(&parts).zip(direct).map(|((key, part), into)| Read {
-            key,
-            range: part.located.stored.clone(),
-            into,
-        });
-        let bytes = parts.iter().map(|part| part.located.raw.end - part.located.raw.start).sum();
-        self.options.observer.started(&self.label, bytes);
-        let outcome = self.db.read(reads.collect(), &self.options.limits, &|index, stored| {
-            let part =
-                parts.get(index).ok_or_else(|| Error::internal("backend answers a read nobody made"))?;
-            self.take(part, stored).context(|| self.describe(part.storage, &part.located))?;
-            self.options.observer.advanced(part.located.raw.end - part.located.raw.start);
-            Ok(())
-        });
-        self.options.observer.finished();
+    /// [`fetch`](Self::fetch) with progress.
+    fn fetch_observed(&self, fetches: Vec<Fetch<'_>>) -> Result<()> {
+        let observer = self.opened.options.observer.clone();
+        observer.started(self.label(), fetches.iter().map(|fetch| fetch.range.end - fetch.range.start).sum());
+        let outcome = self.fetch_with(fetches, &*observer);
+        observer.finished();
         outcome
     }
 
-    /// Cuts a fetch into one read per chunk. A chunk that is stored raw and wanted whole is read straight to its place.
-    fn plan_fetch<'a>(
-        &self,
-        fetch: Fetch<'a>,
-        parts: &mut Vec<Part<'a>>,
-        direct: &mut Vec<Option<&'a mut [u8]>>,
-    ) -> Result<()> {
-        let Fetch { storage, range, out } = fetch;
-        let entry = self.manifest.storages.get(storage).ok_or_else(|| Error::internal("no such storage"))?;
-        let mut left = out;
-        for located in entry.located() {
-            let start = located.raw.start.max(range.start);
-            let end = located.raw.end.min(range.end);
-            if start >= end {
-                continue;
-            }
-            let split = left.split_at_mut_checked(to_usize(end - start)?);
-            let (piece, rest) = split.ok_or_else(|| Error::internal("fetch is longer than its buffer"))?;
-            left = rest;
-            let within = to_usize(start - located.raw.start)?..to_usize(end - located.raw.start)?;
-            let whole = start == located.raw.start && end == located.raw.end;
-            let (into, out) = if whole && located.chunk.codec == Codec::Raw {
-                (Some(piece), None)
-            } else {
-                (None, Some(Mutex::new(piece)))
-            };
-            direct.push(into);
-            parts.push(Part { storage, located, out, within });
+    /// Reads ranges of storages, checking what can be checked in the same read.
+    pub(super) fn fetch(&self, fetches: Vec<Fetch<'_>>) -> Result<()> {
+        self.fetch_with(fetches, &Silent)
+    }
+
+    fn fetch_with(&self, fetches: Vec<Fetch<'_>>, observer: &dyn Observer) -> Result<()> {
+        match &self.contents {
+            Contents::Native(native) => native.fetch(&self.opened, fetches, observer),
+            Contents::Caffe2(caffe2) => caffe2.fetch(&self.opened, fetches, observer),
         }
-        Ok(())
     }
 
-    /// Checks what was read for a part and brings it to its place.
-    fn take(&self, part: &Part<'_>, stored: Result<&[u8]>) -> Result<()> {
-        let stored = stored?;
-        codec::check(stored, part.located.chunk.crc32)?;
-        let Some(out) = &part.out else {
-            return Ok(());
-        };
-        let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
-        let raw_len = to_usize(part.located.raw.end - part.located.raw.start)?;
-        if part.within == (0..raw_len) {
-            return codec::decode_into(part.located.chunk.codec, stored, &mut out);
+    /// Reads and checks everything.
+    pub(super) fn verify(&self) -> Result<VerifyReport> {
+        match &self.contents {
+            Contents::Native(native) => native.verify(self, &self.opened),
+            Contents::Caffe2(caffe2) => caffe2::verify(caffe2, &self.opened),
         }
-        let raw = codec::decode(part.located.chunk.codec, stored, raw_len)?;
-        let wanted = raw.get(part.within.clone()).ok_or_else(|| Error::internal("part outside its chunk"))?;
-        out.copy_from_slice(wanted);
-        Ok(())
     }
 
-    /// Which bytes of which blob a chunk is, for errors.
-    pub(super) fn describe(&self, storage: usize, located: &Located) -> String {
-        let name = self.manifest.blobs.iter().find(|blob| blob.storage == storage);
-        let name = name.map_or("", |blob| blob.name.as_str());
-        format!("blob `{name}` bytes {}..{}", located.raw.start, located.raw.end)
-    }
-
-    pub(super) fn options(&self) -> &Options {
-        &self.options
-    }
-
-    /// The budget for memory that a backend lends while it reads.
-    pub(super) fn limits(&self) -> &Limits {
-        &self.options.limits
+    pub(super) fn native(&self) -> Option<(&Native, &Opened)> {
+        match &self.contents {
+            Contents::Native(native) => Some((native, &self.opened)),
+            Contents::Caffe2(_) => None,
+        }
     }
 }
 
 impl fmt::Debug for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checkpoint").field("db", &self.label).finish_non_exhaustive()
+        f.debug_struct("Checkpoint").field("db", &self.label()).finish_non_exhaustive()
     }
 }
 

@@ -1,18 +1,14 @@
-//! Save: plan, stage, manifest, commit, report.
+//! Save: plan, stage, publish, report.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use super::Checkpoints;
+use super::content::Content;
+use super::naming::DbName;
+use super::{Checkpoints, caffe2, native};
 use crate::blob::Workspace;
-use crate::db::{Limits, Payload, Transaction, WritePlan};
+use crate::db::{Layout, Limits, Source};
 use crate::error::{Error, Result, ResultExt};
-use crate::format::keys;
-use crate::format::layout::Layout;
-use crate::format::manifest::{BlobKind, DbId, Manifest};
-use crate::pipeline;
-
-/// Room in the plan for the manifest, per blob and per chunk beside the names; only an upper bound that sizes what is planned.
-const MANIFEST_BYTES_PER_ENTRY: usize = 128;
+use crate::format::manifest::DbId;
 
 /// What a save did.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,36 +29,45 @@ pub struct SaveReport {
     pub seconds: f64,
 }
 
+/// What a layout's writer did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written {
+    pub(super) id: DbId,
+    /// What the chunks take.
+    pub(super) stored_bytes: u64,
+    /// All values that were put.
+    pub(super) bytes: u64,
+}
+
 pub(super) fn save(place: &Checkpoints, workspace: &Workspace, node: &str, epoch: u64) -> Result<SaveReport> {
-    let started = Instant::now();
     let source = place.source(node, epoch)?;
-    let label = place.label(&source);
-    let planned = Layout::plan(workspace).context(|| format!("db `{label}`"))?;
-    let template = Manifest {
-        id: random_id()?,
-        node: node.to_owned(),
-        epoch,
-        created_unix_ms: unix_ms(),
-        writer: concat!("ckpt ", env!("CARGO_PKG_VERSION")).to_owned(),
-        metadata: place.options.metadata.clone(),
-        storages: Vec::new(),
-        blobs: Vec::new(),
-    };
-    let plan = write_plan(&planned, &template, place.options.limits);
-    let bytes = planned.storages.iter().map(|storage| storage.bytes).sum();
+    let content = Content::of_workspace(workspace).context(|| format!("db `{}`", place.label(&source)))?;
+    let name = DbName { epoch, node: node.to_owned() };
+    write(place, &content, &source, &name, &place.options.metadata)
+}
+
+/// Writes blobs to `source`, as the checkpoint that `name` says, in the layout of the place.
+pub(super) fn write(
+    place: &Checkpoints,
+    content: &Content<'_>,
+    source: &Source,
+    name: &DbName,
+    metadata: &std::collections::BTreeMap<String, String>,
+) -> Result<SaveReport> {
+    let started = Instant::now();
+    let label = place.label(source);
+    let bytes = content.bytes();
     place.options.observer.started(&label, bytes);
-    let mut written = None;
-    let outcome = place.driver.write(&source, &plan, &mut |transaction| {
-        written = Some(stage(place, &planned, template.clone(), transaction)?);
-        Ok(())
-    });
+    let outcome = match place.layout() {
+        Layout::Native => native::stage(place, content, source, name, metadata),
+        Layout::Caffe2 => caffe2::stage(place, content, source),
+    };
     place.options.observer.finished();
-    outcome.context(|| format!("cannot save db `{label}`"))?;
-    let written = written.ok_or_else(|| Error::internal("backend committed without running the body"))?;
+    let written = outcome.context(|| format!("cannot save db `{label}`"))?;
     let report = SaveReport {
         db: label,
-        id: template.id,
-        blobs: planned.blobs.len() as u64,
+        id: written.id,
+        blobs: content.blobs.len() as u64,
         bytes,
         stored_bytes: written.stored_bytes,
         bytes_written: written.bytes,
@@ -72,73 +77,14 @@ pub(super) fn save(place: &Checkpoints, workspace: &Workspace, node: &str, epoch
     Ok(report)
 }
 
-struct Written {
-    stored_bytes: u64,
-    bytes: u64,
-}
-
-/// Puts the records in order, encoded on several threads, then the manifest.
-fn stage(
-    place: &Checkpoints,
-    planned: &Layout,
-    mut manifest: Manifest,
-    transaction: &mut dyn Transaction,
-) -> Result<Written> {
-    let options = &place.options;
-    let mut storages = planned.storages.clone();
-    let mut bytes = 0;
-    pipeline::ordered(
-        &planned.records,
-        share(options.limits),
-        |record| Layout::record_bytes(record),
-        |record| planned.encode(record, options.compression),
-        |number, encoded| {
-            let key =
-                keys::record_key(u32::try_from(number).map_err(|_| Error::internal("too many records"))?);
-            bytes += encoded.value.len() as u64;
-            transaction.put(&key, encoded.value)?;
-            planned.record_done(&mut storages, number, &encoded.chunks);
-            options.observer.advanced(encoded.raw_bytes);
-            Ok(())
-        },
-    )?;
-    manifest.storages = storages;
-    manifest.blobs.clone_from(&planned.blobs);
-    let record = manifest.encode();
-    bytes += record.len() as u64;
-    transaction.put(keys::MANIFEST, Payload::from(record))?;
-    Ok(Written { stored_bytes: manifest.stored_bytes(), bytes })
-}
-
 /// The budget is for what is encoded and for what the backend writes behind: half each.
-fn share(limits: Limits) -> Limits {
+pub(super) fn share(limits: Limits) -> Limits {
     Limits { memory: limits.memory / 2, ..limits }
 }
 
-fn write_plan(planned: &Layout, manifest: &Manifest, limits: Limits) -> WritePlan {
-    let names = planned.blobs.iter().map(|blob| {
-        let kind = match &blob.kind {
-            BlobKind::Tensor { shape, .. } => shape.len() * 10,
-            BlobKind::Bytes { type_name } => type_name.len(),
-        };
-        blob.name.len() + kind
-    });
-    let metadata = manifest.metadata.iter().map(|(key, value)| key.len() + value.len());
-    let entries = planned.blobs.len() + planned.records.iter().map(Vec::len).sum::<usize>() + metadata.len();
-    let manifest_bytes =
-        names.chain(metadata).sum::<usize>() + manifest.node.len() + MANIFEST_BYTES_PER_ENTRY * (entries + 2);
-    WritePlan {
-        records: planned.records.len() as u64 + 1,
-        bytes: planned.max_bytes() + manifest_bytes as u64,
-        limits: share(limits),
-    }
-}
-
-fn random_id() -> Result<DbId> {
-    let mut id = DbId::default();
-    getrandom::fill(&mut id)
-        .map_err(|error| Error::internal("the system gives no random bytes").with_source(error))?;
-    Ok(id)
+/// The error of a backend that does not keep the contract.
+pub(super) fn body_was_not_run() -> Error {
+    Error::internal("backend committed without running the body")
 }
 
 pub(crate) fn unix_ms() -> u64 {

@@ -4,14 +4,13 @@
 //! record can be written straight from the tensor's memory. Small storages are gathered: they share records, each still a
 //! chunk of its own with its own checksum, so that a hundred thousand small blobs cost a few hundred records.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use bytes::Bytes;
 
 use super::codec::{self, Compression};
-use super::manifest::{BlobEntry, BlobKind, Chunk, Storage};
-use crate::blob::{Blob, Buffer, MAX_NAME_LEN, Workspace};
+use super::manifest::{Chunk, Storage};
+use crate::blob::to_usize;
 use crate::db::Payload;
 use crate::error::{Error, Result};
 
@@ -30,22 +29,18 @@ const GATHERED_ALIGN: usize = 64;
 /// The plan of a save.
 #[derive(Debug)]
 pub struct Layout {
-    /// The distinct buffers.
-    pub buffers: Vec<Buffer>,
     /// What each record holds, by number.
     pub records: Vec<Vec<Piece>>,
-    /// The blobs, in ascending order of names.
-    pub blobs: Vec<BlobEntry>,
     /// The storages as far as they are known before their chunks are encoded.
     pub storages: Vec<Storage>,
 }
 
-/// A chunk's raw bytes: a range of a buffer.
+/// A chunk's raw bytes: a range of a storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Index of the buffer and of the storage.
+    /// Index of the storage.
     pub storage: usize,
-    /// The range of the buffer.
+    /// Which bytes of it.
     pub range: Range<usize>,
 }
 
@@ -61,38 +56,12 @@ pub struct EncodedRecord {
 }
 
 impl Layout {
-    /// Plans the save of a workspace. Buffers that several blobs share are stored once. Fails with `InvalidInput` for a name
-    /// that is too long and for more than fits the format.
-    pub fn plan(workspace: &Workspace) -> Result<Self> {
-        let mut layout = Self {
-            buffers: Vec::new(),
-            records: Vec::new(),
-            blobs: Vec::with_capacity(workspace.len()),
-            storages: Vec::new(),
-        };
+    /// Plans the save of storages of these lengths. Fails with `InvalidInput` for more than fits the format.
+    pub fn plan(lens: &[u64]) -> Result<Self> {
+        let mut layout = Self { records: Vec::new(), storages: Vec::with_capacity(lens.len()) };
         let mut gathering = Gathering::default();
-        let mut known: HashMap<(*const u8, usize), usize> = HashMap::new();
-        for (name, blob) in workspace.iter() {
-            if name.len() > MAX_NAME_LEN {
-                return Err(Error::invalid(format!(
-                    "blob name is longer than {MAX_NAME_LEN} bytes bytes=`{}` begins=`{}`",
-                    name.len(),
-                    name.chars().take(40).collect::<String>()
-                )));
-            }
-            let data = blob.data();
-            let storage = if data.is_empty() {
-                layout.add_storage(data, &mut gathering)?
-            } else {
-                // All buffers are alive, so the same address and length are the same memory.
-                match known.entry((data.as_ptr(), data.len())) {
-                    std::collections::hash_map::Entry::Occupied(entry) => *entry.get(),
-                    std::collections::hash_map::Entry::Vacant(entry) => {
-                        *entry.insert(layout.add_storage(data, &mut gathering)?)
-                    }
-                }
-            };
-            layout.blobs.push(BlobEntry { name: name.to_owned(), storage, kind: kind_of(blob) });
+        for &len in lens {
+            layout.add_storage(to_usize(len)?, &mut gathering)?;
         }
         Ok(layout)
     }
@@ -108,17 +77,19 @@ impl Layout {
         record.iter().map(|piece| piece.range.len()).sum()
     }
 
-    /// Encodes a record.
-    pub fn encode(&self, record: &[Piece], compression: Compression) -> Result<EncodedRecord> {
+    /// Encodes a record, whose raw bytes `raw` gives.
+    pub fn encode(
+        record: &[Piece],
+        compression: Compression,
+        raw: impl Fn(&Piece) -> Result<Bytes>,
+    ) -> Result<EncodedRecord> {
         let mut value = Payload::new();
         let mut chunks = Vec::with_capacity(record.len());
         for piece in record {
             let padding = value.len().next_multiple_of(GATHERED_ALIGN) - value.len();
             value.push(Bytes::from_static(&[0; GATHERED_ALIGN]).slice(..padding));
             let offset = value.len() as u64;
-            let buffer =
-                self.buffers.get(piece.storage).ok_or_else(|| Error::internal("piece of no buffer"))?;
-            let encoded = codec::encode(Bytes::from(buffer.slice(piece.range.clone())?), compression)?;
+            let encoded = codec::encode(raw(piece)?, compression)?;
             let stored_bytes = encoded.bytes.len() as u64;
             chunks.push((offset, Chunk { crc32: encoded.crc32, codec: encoded.codec, stored_bytes }));
             value.push(encoded.bytes);
@@ -139,32 +110,31 @@ impl Layout {
         }
     }
 
-    fn add_storage(&mut self, data: &Buffer, gathering: &mut Gathering) -> Result<usize> {
+    fn add_storage(&mut self, len: usize, gathering: &mut Gathering) -> Result<()> {
         let storage = self.storages.len();
-        let first_record = if data.is_empty() {
+        let first_record = if len == 0 {
             0
-        } else if data.len() <= GATHER_BELOW {
-            let piece = Piece { storage, range: 0..data.len() };
+        } else if len <= GATHER_BELOW {
+            let piece = Piece { storage, range: 0..len };
             gathering.add(&mut self.records, piece)
         } else {
             let first = self.records.len();
-            let starts = (0..data.len()).step_by(CHUNK_BYTES);
-            let range = |start: usize| start..data.len().min(start + CHUNK_BYTES);
+            let starts = (0..len).step_by(CHUNK_BYTES);
+            let range = |start: usize| start..len.min(start + CHUNK_BYTES);
             self.records.extend(starts.map(|start| vec![Piece { storage, range: range(start) }]));
             first
         };
         let too_many = || Error::invalid("checkpoint is too large: more than 4,294,967,295 records or blobs");
         u32::try_from(self.records.len()).map_err(|_| too_many())?;
         u32::try_from(storage).map_err(|_| too_many())?;
-        self.buffers.push(data.clone());
         self.storages.push(Storage {
-            bytes: data.len() as u64,
+            bytes: len as u64,
             chunk_bytes: CHUNK_BYTES as u64,
             first_record: u32::try_from(first_record).map_err(|_| too_many())?,
             chunks_per_record: 1,
             ..Storage::default()
         });
-        Ok(storage)
+        Ok(())
     }
 }
 
@@ -193,30 +163,13 @@ impl Gathering {
     }
 }
 
-fn kind_of(blob: &Blob) -> BlobKind {
-    match blob {
-        Blob::Tensor(tensor) => BlobKind::Tensor { dtype: tensor.dtype(), shape: tensor.shape().to_vec() },
-        Blob::Bytes { type_name, .. } => BlobKind::Bytes { type_name: type_name.clone() },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blob::Tensor;
-
-    fn zeros(len: usize) -> Blob {
-        Blob::bytes("zeros", Buffer::zeroed(len).unwrap())
-    }
 
     #[test]
     fn large_ones_are_cut_and_small_ones_gathered() {
-        let mut workspace = Workspace::new();
-        workspace.insert("a", zeros(10));
-        workspace.insert("b", zeros(CHUNK_BYTES * 2 + 1));
-        workspace.insert("c", zeros(20));
-        workspace.insert("d", zeros(0));
-        let layout = Layout::plan(&workspace).unwrap();
+        let layout = Layout::plan(&[10, CHUNK_BYTES as u64 * 2 + 1, 20, 0]).unwrap();
         let lens: Vec<Vec<usize>> = layout
             .records
             .iter()
@@ -229,31 +182,8 @@ mod tests {
 
     #[test]
     fn gathered_records_stay_small() {
-        let workspace = (0..1000).map(|index| (format!("{index:04}"), zeros(10_000))).collect();
-        let layout = Layout::plan(&workspace).unwrap();
+        let layout = Layout::plan(&[10_000; 1000]).unwrap();
         assert_eq!(layout.records.len(), 1000_usize.div_ceil(GATHERED_BYTES / 10_000));
         assert!(layout.records.iter().all(|record| Layout::record_bytes(record) <= GATHERED_BYTES));
-    }
-
-    #[test]
-    fn shared_memory_is_stored_once() {
-        let tensor = Tensor::from_slice([4], &[1.0f32, 2.0, 3.0, 4.0]).unwrap();
-        let other_shape = Tensor::new(tensor.dtype(), [2, 2], tensor.data().clone()).unwrap();
-        let mut workspace = Workspace::new();
-        workspace.insert("a", tensor.clone());
-        workspace.insert("b", other_shape);
-        workspace.insert("part", tensor.rows(0..2).unwrap());
-        let layout = Layout::plan(&workspace).unwrap();
-        let storages: Vec<usize> = layout.blobs.iter().map(|blob| blob.storage).collect();
-        assert_eq!(storages, [0, 0, 1]);
-    }
-
-    #[test]
-    fn a_name_that_is_too_long_is_refused() {
-        let mut workspace = Workspace::new();
-        workspace.insert("x".repeat(MAX_NAME_LEN), zeros(1));
-        assert!(Layout::plan(&workspace).is_ok());
-        workspace.insert("x".repeat(MAX_NAME_LEN + 1), zeros(1));
-        assert!(Layout::plan(&workspace).is_err());
     }
 }

@@ -180,6 +180,11 @@ impl Storage {
 }
 
 impl Manifest {
+    /// Whether a record begins as a manifest does.
+    pub fn is_one(record: &[u8]) -> bool {
+        record.starts_with(MAGIC)
+    }
+
     /// The blob of a name.
     pub fn blob(&self, name: &str) -> Option<&BlobEntry> {
         let at = self.blobs.binary_search_by(|blob| blob.name.as_str().cmp(name)).ok()?;

@@ -83,7 +83,7 @@ impl CheckpointManager {
     pub fn init(&self, retrieve_from_epoch: Option<u64>) -> Result<()> {
         if let Some(epoch) = retrieve_from_epoch {
             let checkpoint = self.resume_place.open(&self.node, epoch)?;
-            let names = checkpoint.manifest().blobs.iter().map(|blob| blob.name.clone()).collect();
+            let names = checkpoint.names().into_iter().map(str::to_owned).collect();
             self.state().blob_names = Some(names);
         }
         Ok(())
@@ -136,7 +136,7 @@ impl CheckpointManager {
         let mut state = self.state();
         state.stat =
             Some(NodeStat { node: self.node.clone(), db: checkpoint.label().to_owned(), bytes, seconds });
-        state.blob_names = Some(checkpoint.manifest().blobs.iter().map(|blob| blob.name.clone()).collect());
+        state.blob_names = Some(checkpoint.names().into_iter().map(str::to_owned).collect());
         Ok(workspace)
     }
 

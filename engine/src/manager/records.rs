@@ -65,13 +65,12 @@ impl NodeRecord {
 impl From<&Checkpoint> for NodeRecord {
     /// What a db says of itself; how long its save took is not known from it, and 0.
     fn from(checkpoint: &Checkpoint) -> Self {
-        let manifest = checkpoint.manifest();
         Self {
-            node: manifest.node.clone(),
-            id: id_text(&manifest.id),
-            blobs: manifest.blobs.len() as u64,
-            bytes: manifest.bytes(),
-            stored_bytes: manifest.stored_bytes(),
+            node: checkpoint.about().node.clone(),
+            id: id_text(checkpoint.id()),
+            blobs: checkpoint.blob_count() as u64,
+            bytes: checkpoint.bytes(),
+            stored_bytes: checkpoint.stored_bytes(),
             seconds: 0.0,
         }
     }

@@ -152,7 +152,7 @@ fn compare(undisturbed: &Checkpoints, killed: &Checkpoints, epoch: u64) -> Resul
         if !diff.is_equal() {
             return Err(Error::internal(format!("the two runs differ node=`{node}` diff=`{diff:?}`")));
         }
-        let (blobs, bytes) = (a.manifest().blobs.len(), a.manifest().bytes());
+        let (blobs, bytes) = (a.blob_count(), a.bytes());
         println!("   {node}: {blobs} blobs, {bytes} bytes, not one bit differs");
     }
     Ok(())
@@ -178,7 +178,7 @@ fn evaluate_weights(place: &Checkpoints, epoch: u64) -> Result<f32> {
     let names = parameters().into_iter().map(|parameter| parameter.name);
     let weights = checkpoint.load(&Selection::names(names))?;
     let accuracy = evaluate(&weights, &held_out)?;
-    let (read, stored) = (checkpoint.db().bytes_read(), checkpoint.manifest().stored_bytes());
+    let (read, stored) = (checkpoint.db().bytes_read(), checkpoint.stored_bytes());
     println!(
         "   {} of {} blobs; {read} bytes read of {stored} stored",
         weights.len(),

@@ -17,7 +17,7 @@ pub(super) fn run(context: &Context, args: &ExportArgs) -> Outcome {
     let checkpoint = store.open_one(args.which.epoch, args.which.node.as_deref())?;
     let workspace = checkpoint.load(&selection(&args.blobs))?;
     let bytes: u64 = workspace.iter().map(|(_, blob)| blob.data().len() as u64).sum();
-    let bytes_written = formats::write(&args.out, &workspace, &checkpoint.manifest().metadata)
+    let bytes_written = formats::write(&args.out, &workspace, &checkpoint.about().metadata)
         .context(|| format!("cannot export to file `{}`", args.out.display()))?;
     let bytes_read = checkpoint.db().bytes_read();
     let seconds = started.elapsed().as_secs_f64();

@@ -15,16 +15,16 @@ pub(super) fn run(context: &Context, args: &ShowArgs) -> Outcome {
     let all = checkpoint.blobs()?;
     let wanted = selection(&args.blobs).resolve(&checkpoint.names())?;
     let blobs: Vec<&BlobInfo<'_>> = wanted.into_iter().filter_map(|at| all.get(at)).collect();
-    let manifest = checkpoint.manifest();
+    let about = checkpoint.about();
     let document = json!({
         "db": checkpoint.label(),
-        "layout": "native",
-        "node": manifest.node,
-        "epoch": manifest.epoch,
-        "id": id_text(&manifest.id),
-        "created_unix_ms": manifest.created_unix_ms,
-        "writer": manifest.writer,
-        "metadata": manifest.metadata,
+        "layout": about.layout.name(),
+        "node": about.node,
+        "epoch": about.epoch,
+        "id": id_text(&about.id),
+        "created_unix_ms": about.created_unix_ms,
+        "writer": about.writer,
+        "metadata": about.metadata,
         "blobs": blobs.iter().map(|blob| blob_json(blob)).collect::<Vec<_>>(),
     });
     context.output.print(&document, || text(&checkpoint, &blobs))?;
@@ -69,16 +69,17 @@ fn text(checkpoint: &Checkpoint, blobs: &[&BlobInfo<'_>]) -> String {
         ["name", "dtype", "shape", ">bytes", ">stored", "codec", ">chunks"],
         blobs.iter().map(row).collect(),
     );
-    let manifest = checkpoint.manifest();
+    let about = checkpoint.about();
     let mut text = format!(
-        "{}: {} blobs, {} ({} stored), native layout, written by {}\n",
+        "{}: {} blobs, {} ({} stored), {} layout, written by {}\n",
         checkpoint.label(),
-        manifest.blobs.len(),
-        size(manifest.bytes()),
-        size(manifest.stored_bytes()),
-        name(&manifest.writer)
+        checkpoint.blob_count(),
+        size(checkpoint.bytes()),
+        size(checkpoint.stored_bytes()),
+        about.layout,
+        name(&about.writer)
     );
-    for (key, value) in &manifest.metadata {
+    for (key, value) in &about.metadata {
         text.push_str(&format!("  {}: {}\n", name(key), name(value)));
     }
     text + &blobs

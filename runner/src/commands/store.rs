@@ -91,8 +91,8 @@ impl Store {
     ) -> Result<Vec<Chosen>, Failure> {
         if let Some(source) = &self.db {
             let checkpoint = self.place.open_source(source.clone())?;
-            let manifest = checkpoint.manifest();
-            let name = DbName { epoch: manifest.epoch, node: manifest.node.clone() };
+            let about = checkpoint.about();
+            let name = DbName { epoch: about.epoch, node: about.node.clone() };
             return Ok(vec![Chosen { name, source: source.clone() }]);
         }
         let epochs = epochs.iter().map(|epoch| self.number(*epoch)).collect::<Result<Vec<_>, _>>()?;

@@ -88,7 +88,7 @@ pub fn round_trip(place: &Checkpoints, workspace: &Workspace, node: &str, epoch:
 pub fn verify(place: &Checkpoints, node: &str, epoch: u64) {
     let report = place.verify(node, epoch).unwrap();
     assert!(report.is_ok(), "{:?}", report.damage);
-    let manifest = place.open(node, epoch).unwrap().manifest().clone();
+    let manifest = place.open(node, epoch).unwrap().manifest().unwrap().clone();
     assert_eq!((report.blobs, report.bytes), (manifest.blobs.len() as u64, manifest.bytes()));
 }
 

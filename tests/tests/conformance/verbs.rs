@@ -186,7 +186,7 @@ fn saving_again_replaces(store: &Store) {
     let older = place.open("n", 1).unwrap();
     place.save(&two, "n", 1).unwrap();
     assert_eq!(place.load("n", 1).unwrap(), two);
-    assert_ne!(older.manifest().id, place.open("n", 1).unwrap().manifest().id, "another save has another id");
+    assert_ne!(older.id(), place.open("n", 1).unwrap().id(), "another save has another id");
     match older.load(&Selection::All) {
         Ok(loaded) => assert_eq!(loaded, one),
         Err(error) => assert_eq!((error.kind(), store.db_type()), (ErrorKind::Conflict, "s3"), "{error:?}"),
@@ -338,8 +338,8 @@ fn a_report_says_what_was_written(store: &Store) {
     assert!((3000..10_000).contains(&report.bytes_written), "{report:?}");
     assert_eq!(report.db, format!("{}:{}/n.1", store.db_type(), store.prefix()));
     let checkpoint = place.open("n", 1).unwrap();
-    assert_eq!(checkpoint.manifest().id, report.id);
-    assert_eq!((checkpoint.manifest().node.as_str(), checkpoint.manifest().epoch), ("n", 1));
+    assert_eq!(*checkpoint.id(), report.id);
+    assert_eq!((checkpoint.about().node.as_str(), checkpoint.about().epoch), ("n", 1));
     let infos = checkpoint.blobs().unwrap();
     let infos: Vec<_> =
         infos.iter().map(|info| (info.name, info.bytes, info.stored_bytes, info.chunks)).collect();
@@ -353,7 +353,7 @@ fn metadata_is_kept(store: &Store) {
         .into();
     let options = Options { metadata: metadata.clone(), ..Options::default() };
     store.checkpoints().with_options(options).save(&blobs(1, 10, 1), "n", 1).unwrap();
-    assert_eq!(store.checkpoints().open("n", 1).unwrap().manifest().metadata, metadata);
+    assert_eq!(store.checkpoints().open("n", 1).unwrap().about().metadata, metadata);
     verify(&store.checkpoints(), "n", 1);
 }
 
@@ -411,14 +411,14 @@ fn a_copy_to_every_other_store_is_the_same_save(store: &Store) {
     let from = with(&store.checkpoints(), Compression::Zstd(1));
     let saved = one_of_everything();
     from.save(&saved, "trainer:0", 3).unwrap();
-    let manifest = from.open("trainer:0", 3).unwrap().manifest().clone();
+    let manifest = from.open("trainer:0", 3).unwrap().manifest().unwrap().clone();
     let byte_identical = ["files", "s3"];
     for db_type in DB_TYPES {
         let there = Store::fresh(db_type);
         let to = there.checkpoints();
         let report = from.copy_to("trainer:0", 3, &to).unwrap();
         assert_eq!((report.outcome, report.blobs), (CopyOutcome::Copied, saved.len() as u64), "to {db_type}");
-        assert_eq!(to.open("trainer:0", 3).unwrap().manifest(), &manifest, "to {db_type}");
+        assert_eq!(to.open("trainer:0", 3).unwrap().manifest().unwrap(), &manifest, "to {db_type}");
         assert_eq!(to.load("trainer:0", 3).unwrap(), saved, "to {db_type}");
         verify(&to, "trainer:0", 3);
         assert!(

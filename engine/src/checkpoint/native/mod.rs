@@ -1,0 +1,10 @@
+//! The native layout: chunks, each with its checksum, and a manifest.
+
+mod copy;
+mod read;
+mod verify;
+mod write;
+
+pub(super) use copy::copy_records;
+pub(super) use read::Native;
+pub(super) use write::stage;
