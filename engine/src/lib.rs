@@ -10,6 +10,7 @@ pub mod error;
 pub mod format;
 pub mod manager;
 pub mod observer;
+pub mod operators;
 pub mod pipeline;
 
 pub use checkpoint::{Checkpoint, Checkpoints, Options};

@@ -1,7 +1,7 @@
 //! What a save writes: the blobs of a workspace, or of another checkpoint.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 
@@ -35,8 +35,12 @@ impl Content<'static> {
         let mut buffers: Vec<Buffer> = Vec::new();
         let mut blobs = Vec::new();
         let mut known: HashMap<(*const u8, usize), usize> = HashMap::new();
+        let mut names = HashSet::new();
         for (name, blob) in named {
             check_name(name)?;
+            if !names.insert(name) {
+                return Err(Error::invalid(format!("two blobs would be saved under one name blob=`{name}`")));
+            }
             let data = blob.data();
             let next = buffers.len();
             // All buffers are alive, so the same address and length are the same memory. Empty ones share nothing.

@@ -2,6 +2,9 @@
 //!
 //! An epoch is complete when its record says so and every db that the record names is there, opens, and is of the save that the
 //! record names: dbs of different attempts at one epoch never count as one.
+//!
+//! Caffe2 wrote no records. In a place without a single one, an epoch is complete when every node of the place has a db of it that
+//! opens and is in the caffe2 layout.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,6 +78,7 @@ pub(super) fn epochs(place: &Checkpoints) -> Result<Vec<EpochState>> {
     let recorded = place.records()?.epochs()?;
     let mut nodes: BTreeMap<u64, Vec<NodeState>> =
         recorded.into_iter().map(|epoch| (epoch, Vec::new())).collect();
+    let members = Members::of(place, &dbs)?;
     let open = |db: &DbName| node_state(place, db);
     pipeline::ordered(
         &dbs,
@@ -87,11 +91,39 @@ pub(super) fn epochs(place: &Checkpoints) -> Result<Vec<EpochState>> {
             Ok(())
         },
     )?;
-    nodes.into_iter().map(|(epoch, nodes)| epoch_state(place, epoch, nodes)).collect()
+    nodes.into_iter().map(|(epoch, nodes)| epoch_state(place, epoch, nodes, &members)).collect()
+}
+
+/// The nodes of a place without epoch records; `None` if it has one.
+struct Members(Option<BTreeSet<String>>);
+
+impl Members {
+    fn of(place: &Checkpoints, dbs: &[DbName]) -> Result<Self> {
+        let none = place.records()?.epochs()?.is_empty();
+        Ok(Self(none.then(|| dbs.iter().map(|db| db.node.clone()).collect())))
+    }
+
+    /// Whether the dbs of an epoch without a record are complete.
+    fn completeness(&self, nodes: &[NodeState]) -> Completeness {
+        let without = || Completeness::Incomplete("it has no epoch record".to_owned());
+        let Self(Some(members)) = self else { return without() };
+        for state in nodes {
+            match &state.contents {
+                Ok(contents) if contents.layout == Layout::Caffe2 => {}
+                Ok(_) => return without(),
+                Err(reason) => return Completeness::Incomplete(reason.clone()),
+            }
+        }
+        match members.iter().find(|member| !nodes.iter().any(|state| state.node == **member)) {
+            Some(member) => Completeness::Incomplete(format!("the db of a node is missing node=`{member}`")),
+            None if nodes.is_empty() => without(),
+            None => Completeness::Complete,
+        }
+    }
 }
 
 pub(super) fn latest_complete(place: &Checkpoints) -> Result<Option<u64>> {
-    for epoch in place.records()?.epochs()?.into_iter().rev() {
+    for epoch in place.candidates()?.into_iter().rev() {
         match place.epoch(epoch)?.completeness {
             Completeness::Complete => return Ok(Some(epoch)),
             Completeness::Incomplete(reason) => {
@@ -105,16 +137,46 @@ pub(super) fn latest_complete(place: &Checkpoints) -> Result<Option<u64>> {
 impl Checkpoints {
     /// One epoch: the dbs that its record names, and whether it is complete.
     pub fn epoch(&self, epoch: u64) -> Result<EpochState> {
-        let nodes = match self.records()?.get(epoch) {
+        let mut members = Members(None);
+        let nodes: Vec<DbName> = match self.records()?.get(epoch) {
             Ok(Some(record)) => {
-                let dbs = record.nodes.iter().map(|node| DbName { epoch, node: node.node.clone() });
-                dbs.map(|db| node_state(self, &db)).collect::<Result<Vec<_>>>()?
+                record.nodes.iter().map(|node| DbName { epoch, node: node.node.clone() }).collect()
             }
-            Ok(None) => Vec::new(),
+            Ok(None) => {
+                let dbs = match self.list() {
+                    Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+                    dbs => dbs?,
+                };
+                members = Members::of(self, &dbs)?;
+                dbs.into_iter().filter(|db| members.0.is_some() && db.epoch == epoch).collect()
+            }
             Err(error) if error.kind() == ErrorKind::Corrupt => Vec::new(),
             Err(error) => return Err(error),
         };
-        epoch_state(self, epoch, nodes)
+        let nodes = nodes.iter().map(|db| node_state(self, db)).collect::<Result<Vec<_>>>()?;
+        epoch_state(self, epoch, nodes, &members)
+    }
+
+    /// The epochs that may be complete, ascending: those that have a record; where there is none at all, those of which Caffe2 wrote
+    /// a db.
+    pub(crate) fn candidates(&self) -> Result<Vec<u64>> {
+        let recorded = self.records()?.epochs()?;
+        if !recorded.is_empty() {
+            return Ok(recorded);
+        }
+        let is_foreign = |state: &NodeState| {
+            state.contents.as_ref().is_ok_and(|contents| contents.layout == Layout::Caffe2)
+        };
+        let states = match epochs(self) {
+            // A place that does not exist yet has no epochs.
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            states => states?,
+        };
+        Ok(states
+            .iter()
+            .filter(|state| state.nodes.iter().any(is_foreign))
+            .map(|state| state.epoch)
+            .collect())
     }
 }
 
@@ -144,13 +206,18 @@ fn node_state(place: &Checkpoints, db: &DbName) -> Result<NodeState> {
     Ok(NodeState { node: db.node.clone(), db: label, contents })
 }
 
-fn epoch_state(place: &Checkpoints, epoch: u64, nodes: Vec<NodeState>) -> Result<EpochState> {
+fn epoch_state(
+    place: &Checkpoints,
+    epoch: u64,
+    nodes: Vec<NodeState>,
+    members: &Members,
+) -> Result<EpochState> {
     let (record, completeness) = match place.records()?.get(epoch) {
         Ok(Some(record)) => {
             let completeness = completeness(&record, &nodes);
             (Some(record), completeness)
         }
-        Ok(None) => (None, Completeness::Incomplete("it has no epoch record".to_owned())),
+        Ok(None) => (None, members.completeness(&nodes)),
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             (None, Completeness::Incomplete(error.to_string()))
         }

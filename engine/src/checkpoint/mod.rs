@@ -33,7 +33,7 @@ pub use verify::{Damage, VerifyReport};
 
 pub use crate::format::codec::{Codec, Compression};
 
-use crate::blob::{Selection, Tensor, Workspace};
+use crate::blob::{Blob, Selection, Tensor, Workspace};
 use crate::db::{Driver, Layout, Limits, Locality, Source};
 use crate::error::{Result, ResultExt};
 use crate::manager::EpochRecords;
@@ -161,6 +161,16 @@ impl Checkpoints {
     /// is as it was, and nothing of this one is visible. It writes no epoch record: see [`EpochRecords`].
     pub fn save(&self, workspace: &Workspace, node: &str, epoch: u64) -> Result<SaveReport> {
         save::save(self, workspace, node, epoch)
+    }
+
+    /// Saves blobs under these names, in this order where the store keeps it, to the db at `source`, whatever its name. See
+    /// [`save`](Self::save).
+    pub fn save_blobs<'b>(
+        &self,
+        blobs: impl Iterator<Item = (&'b str, &'b Blob)>,
+        source: &Source,
+    ) -> Result<SaveReport> {
+        save::save_blobs(self, blobs, source)
     }
 
     /// Opens the checkpoint of a node at an epoch: reads and checks its manifest. `NotFound` if there is none.

@@ -1,11 +1,12 @@
 //! Save: plan, stage, publish, report.
 
+use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::content::Content;
-use super::naming::DbName;
+use super::naming::{DbName, guess_db_name};
 use super::{Checkpoints, caffe2, native};
-use crate::blob::Workspace;
+use crate::blob::{Blob, Workspace};
 use crate::db::{Layout, Limits, Source};
 use crate::error::{Error, Result, ResultExt};
 use crate::format::manifest::DbId;
@@ -46,13 +47,22 @@ pub(super) fn save(place: &Checkpoints, workspace: &Workspace, node: &str, epoch
     write(place, &content, &source, &name, &place.options.metadata)
 }
 
+pub(super) fn save_blobs<'b>(
+    place: &Checkpoints,
+    blobs: impl Iterator<Item = (&'b str, &'b Blob)>,
+    source: &Source,
+) -> Result<SaveReport> {
+    let content = Content::of_blobs(blobs).context(|| format!("db `{}`", place.label(source)))?;
+    write(place, &content, source, &guess_db_name(source.name()), &place.options.metadata)
+}
+
 /// Writes blobs to `source`, as the checkpoint that `name` says, in the layout of the place.
 pub(super) fn write(
     place: &Checkpoints,
     content: &Content<'_>,
     source: &Source,
     name: &DbName,
-    metadata: &std::collections::BTreeMap<String, String>,
+    metadata: &BTreeMap<String, String>,
 ) -> Result<SaveReport> {
     let started = Instant::now();
     let label = place.label(source);

@@ -1,11 +1,14 @@
 //! The checkpoints of one node, as a job sees them: Caffe2's `CheckpointManager`.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::{Action, EpochRecord, JobParams, MetadataHandler, NodeRecord, NodeStat, RecordsHandler, Resume};
-use crate::blob::{Selection, Workspace};
-use crate::checkpoint::{Checkpoints, naming};
+use crate::blob::{Blob, Selection, Tensor, Workspace};
+use crate::checkpoint::caffe2::BLOB_NAMES;
+use crate::checkpoint::{Checkpoints, SaveReport, naming};
+use crate::db::Layout;
 use crate::error::{Error, Result, ResultExt};
 
 /// Saves and loads the checkpoints of one node in one place, notes how long it took, and talks to the metadata handler.
@@ -98,7 +101,10 @@ impl CheckpointManager {
     /// Saves all blobs of the workspace as this node's checkpoint of `epoch`. Unlike Caffe2's, which takes the names once after the
     /// init group, it also saves blobs that were made later.
     pub fn save(&self, workspace: &Workspace, epoch: u64) -> Result<()> {
-        let report = self.place.save(workspace, &self.node, epoch)?;
+        let report = match self.place.layout() {
+            Layout::Native => self.place.save(workspace, &self.node, epoch)?,
+            Layout::Caffe2 => self.save_with_names(workspace, epoch)?,
+        };
         let names = workspace.names().map(str::to_owned).collect();
         let stat = NodeStat {
             node: self.node.clone(),
@@ -109,6 +115,24 @@ impl CheckpointManager {
         let saved = Some((epoch, NodeRecord::new(&self.node, &report)));
         *self.state() = State { blob_names: Some(names), stat: Some(stat), saved };
         Ok(())
+    }
+
+    /// Saves as Caffe2's manager does: the blob `blob_names` lists all names, its own too, and its manager reads it before anything
+    /// else. A list that is there (of a job that was resumed) keeps its order, and new names follow it.
+    fn save_with_names(&self, workspace: &Workspace, epoch: u64) -> Result<SaveReport> {
+        let list = workspace.tensor(BLOB_NAMES).ok().and_then(|list| list.strings().ok()).unwrap_or_default();
+        let listed = list.into_iter().filter_map(|name| std::str::from_utf8(name).ok());
+        let listed = listed.filter(|name| *name == BLOB_NAMES || workspace.get(name).is_some());
+        let mut seen = HashSet::new();
+        let mut names: Vec<&str> =
+            listed.chain(workspace.names()).filter(|name| seen.insert(*name)).collect();
+        if seen.insert(BLOB_NAMES) {
+            names.insert(0, BLOB_NAMES);
+        }
+        let list = Blob::from(Tensor::from_strings([names.len() as u64], &names)?);
+        let blob = |name: &str| if name == BLOB_NAMES { Some(&list) } else { workspace.get(name) };
+        let blobs = names.iter().filter_map(|&name| Some((name, blob(name)?)));
+        self.place.save_blobs(blobs, &self.place.source(&self.node, epoch)?)
     }
 
     /// Loads the whole checkpoint of `epoch` from where the job resumes.

@@ -154,7 +154,7 @@ impl MetadataHandler for RecordsHandler {
 /// The newest epoch that is complete and intact on every node. `None` if no epoch was ever completed. If there are complete
 /// ones and none can be used, that is an error: training from the start would bury them.
 fn newest_intact(place: &Checkpoints, nodes: &[String]) -> Result<Option<u64>> {
-    let epochs = place.records()?.epochs()?;
+    let epochs = place.candidates()?;
     let mut passed_over = Vec::new();
     for &epoch in epochs.iter().rev() {
         match flaw(place, &place.epoch(epoch)?, nodes)? {
