@@ -12,6 +12,7 @@ mod files;
 mod gs;
 #[cfg(feature = "lmdb")]
 mod lmdb;
+mod minidb;
 mod pack;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
@@ -37,6 +38,7 @@ pub fn register_all(registry: &mut Registry) {
         Ok(Arc::new(memory.clone()))
     });
     registry.register(files::DB_TYPE, |options| Ok(Arc::new(files::driver(options)?)));
+    registry.register("minidb", |options| Ok(Arc::new(minidb::MiniDriver::from_options(options)?)));
     #[cfg(feature = "rocksdb")]
     registry.register("rocksdb", |options| Ok(Arc::new(rocksdb::RocksDriver::from_options(options)?)));
     #[cfg(not(feature = "rocksdb"))]

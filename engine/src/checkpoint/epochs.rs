@@ -69,8 +69,8 @@ pub struct NodeContents {
     pub bytes: u64,
     /// What their chunks take in the store.
     pub stored_bytes: u64,
-    /// When the save began, in milliseconds since 1970.
-    pub created_unix_ms: u64,
+    /// When the save began, in milliseconds since 1970, if it is known.
+    pub created_unix_ms: Option<u64>,
 }
 
 pub(super) fn epochs(place: &Checkpoints) -> Result<Vec<EpochState>> {

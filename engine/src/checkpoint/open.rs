@@ -48,8 +48,8 @@ pub struct About {
     pub node: String,
     /// The epoch that was saved. Caffe2 keeps none: there it is the db's name, and 0 if that has none.
     pub epoch: u64,
-    /// When the save began, in milliseconds since 1970; 0 where it is not known.
-    pub created_unix_ms: u64,
+    /// When the save began, in milliseconds since 1970, if it is known.
+    pub created_unix_ms: Option<u64>,
     /// Program and version that wrote it.
     pub writer: String,
     /// The user's own.

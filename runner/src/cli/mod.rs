@@ -5,6 +5,7 @@ mod args;
 use std::path::PathBuf;
 
 use ckpt_engine::checkpoint::Compression;
+use ckpt_engine::db::Layout;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use args::{EpochArg, StoreArg};
@@ -12,7 +13,7 @@ pub use args::{EpochArg, StoreArg};
 /// One checkpoint engine for every store.
 ///
 /// A STORE is DB_TYPE:PREFIX (files:./ckpts, rocksdb:/data/run1, lmdb:./ckpts, s3:bucket/run1) or a URL (s3://bucket/run1, gs://…,
-/// az://…, file:///…), or one db in it (files:./ckpts/trainer:0.3). Exit codes: 0 yes or done, 1 the answer is no (absent, differs,
+/// az://…, file:///…), or one db in it (files:./ckpts/trainer:0.3, minidb:./model.minidb). Exit codes: 0 yes or done, 1 the answer is no (absent, differs,
 /// damaged), 2 wrong usage, 3 failed.
 #[derive(Debug, Parser)]
 #[command(name = "ckpt", version, max_term_width = 100)]
@@ -49,7 +50,7 @@ pub struct Common {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Save the tensors of .safetensors, .npz and .npy files as one checkpoint
+    /// Save the tensors of files as one checkpoint: .safetensors, .npz, .npy, and Caffe2's init_net.pb and .pkl
     Import(ImportArgs),
     /// Write blobs of a checkpoint to a .safetensors or .npz file
     Export(ExportArgs),
@@ -75,7 +76,7 @@ pub enum Command {
 /// The arguments of `import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// .safetensors, .npz or .npy files; together they make one checkpoint
+    /// .safetensors, .npz, .npy, .pb (an init net) or .pkl files; together they make one checkpoint
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
@@ -94,9 +95,9 @@ pub struct ImportArgs {
     #[arg(long, default_value = "none")]
     pub compress: Compression,
 
-    /// How the db is laid out
-    #[arg(long, value_enum, default_value_t)]
-    pub layout: Layout,
+    /// How the db is laid out; the default is what the db_type prefers: native, or caffe2 for minidb and leveldb
+    #[arg(long, value_enum)]
+    pub layout: Option<LayoutArg>,
 }
 
 /// The arguments of `export`.
@@ -112,9 +113,13 @@ pub struct ExportArgs {
     #[command(flatten)]
     pub which: WhichOne,
 
-    /// Only blobs whose name matches; can be repeated
+    /// Only blobs whose name matches; can be repeated. Without it, blobs that the file cannot hold are left out with a warning
     #[arg(long = "blob", value_name = "GLOB")]
     pub blobs: Vec<String>,
+
+    /// Name a blob by what follows this in its name, such as gpu_0/
+    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub strip_prefix: String,
 }
 
 /// The arguments of `show`.
@@ -213,19 +218,27 @@ pub struct CopyArgs {
     #[command(flatten)]
     pub which: WhichMany,
 
-    /// How the copies are laid out
-    #[arg(long, value_enum, default_value_t)]
-    pub layout: Layout,
+    /// How the copies are laid out; the default is as the originals are, but caffe2 for minidb and leveldb
+    #[arg(long, value_enum)]
+    pub layout: Option<LayoutArg>,
 }
 
 /// How a db is laid out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Layout {
-    /// Chunks and a manifest.
-    #[default]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LayoutArg {
+    /// Chunks and a manifest
     Native,
-    /// As Caffe2 wrote them.
+    /// As Caffe2 writes them, without checksums
     Caffe2,
+}
+
+impl From<LayoutArg> for Layout {
+    fn from(arg: LayoutArg) -> Self {
+        match arg {
+            LayoutArg::Native => Self::Native,
+            LayoutArg::Caffe2 => Self::Caffe2,
+        }
+    }
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use ckpt_engine::checkpoint::{Checkpoints, CopyOutcome};
-use ckpt_engine::manager::NodeRecord;
+use ckpt_engine::checkpoint::{Checkpoints, CopyOutcome, Options};
+use ckpt_engine::format::manifest::id_text;
+use ckpt_engine::manager::{EpochRecord, NodeRecord};
 use serde_json::json;
 
 use super::store::{Chosen, Store};
-use super::{Answer, Context, Failure, Outcome, check_layout};
+use super::{Answer, Context, Failure, Outcome};
 use crate::cli::CopyArgs;
 use crate::output::size;
 
@@ -24,9 +25,9 @@ struct Copied {
 
 pub(super) fn run(context: &Context, args: &CopyArgs) -> Outcome {
     let started = Instant::now();
-    check_layout(args.layout)?;
     let from = context.store(&args.store, !args.which.epochs.is_empty() || args.which.node.is_some())?;
-    let to = context.place(&args.dst, context.options.clone())?;
+    let layout = args.layout.map(Into::into);
+    let to = context.place(&args.dst, Options { layout, ..context.options.clone() })?;
     let mut epochs: BTreeMap<u64, Vec<Chosen>> = BTreeMap::new();
     for chosen in from.choose_many(&args.which.epochs, args.which.node.as_deref())? {
         epochs.entry(chosen.name.epoch).or_default().push(chosen);
@@ -80,22 +81,29 @@ fn copy_db(from: &Store, chosen: &Chosen, to: &Checkpoints, copied: &mut Copied)
 
 /// Says at the destination that the epoch is complete, after all its dbs are there, and tells whether it did.
 ///
-/// An epoch that is complete at its source and was copied whole keeps its record. One that was copied in part is put together node
-/// by node, as imports are. One that is not complete at its source is not made so by copying it.
+/// An epoch that is complete at its source and was copied whole keeps its record, unless a change of layout has given its dbs other
+/// ids. One that was copied in part is put together node by node, as imports are. One that is not complete at its source is not made so by copying it.
 fn publish(from: &Store, epoch: u64, dbs: &[Chosen], to: &Checkpoints) -> Result<bool, Failure> {
     if from.is_db() {
         return add_nodes(dbs, epoch, to);
     }
     let state = from.place.epoch(epoch)?;
-    let Some(record) = state.record.as_ref().filter(|_| state.is_complete()) else {
+    if !state.is_complete() {
         tracing::warn!(
             epoch,
             "the epoch is not complete at its source, so its copy does not count as complete"
         );
         return Ok(false);
+    }
+    let whole = |record: &&EpochRecord| {
+        record.nodes.iter().all(|node| dbs.iter().any(|chosen| chosen.name.node == node.node))
     };
-    if record.nodes.iter().all(|node| dbs.iter().any(|chosen| chosen.name.node == node.node)) {
-        to.records()?.put(record)?;
+    if let Some(record) = state.record.as_ref().filter(whole) {
+        let mut copied = record.clone();
+        for node in &mut copied.nodes {
+            node.id = id_text(to.open(&node.node, epoch)?.id());
+        }
+        to.records()?.put(&copied)?;
         return Ok(true);
     }
     add_nodes(dbs, epoch, to)

@@ -9,16 +9,16 @@ use ckpt_engine::checkpoint::{Options, naming};
 use ckpt_engine::manager::NodeRecord;
 use ckpt_engine::{Error, Result, ResultExt};
 
-use super::{Answer, Context, Failure, Outcome, check_layout};
+use super::{Answer, Context, Failure, Outcome};
 use crate::cli::ImportArgs;
 use crate::formats;
 use crate::output::size;
 
 pub(super) fn run(context: &Context, args: &ImportArgs) -> Outcome {
     let started = Instant::now();
-    check_layout(args.layout)?;
     naming::check_node(&args.node).map_err(Failure::Usage)?;
-    let options = Options { compression: args.compress, ..context.options.clone() };
+    let layout = args.layout.map(Into::into);
+    let options = Options { layout, compression: args.compress, ..context.options.clone() };
     let place = context.place(&args.store, options.clone())?;
     let (workspace, metadata, bytes_read) = read_all(&args.files)?;
     let place = place.with_options(Options { metadata, ..options });

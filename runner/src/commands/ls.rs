@@ -72,7 +72,7 @@ fn node_json(state: &EpochState, node: &NodeState) -> Value {
         "bytes": contents.map(|contents| contents.bytes),
         "stored_bytes": contents.map(|contents| contents.stored_bytes),
         "blobs": contents.map(|contents| contents.blobs),
-        "created_unix_ms": contents.map(|contents| contents.created_unix_ms),
+        "created_unix_ms": contents.and_then(|contents| contents.created_unix_ms),
         "seconds": seconds(state, node),
         "error": node.contents.as_ref().err(),
     })
@@ -101,7 +101,7 @@ fn text(epochs: &[EpochState]) -> String {
                     contents.blobs.to_string(),
                     size(contents.bytes),
                     size(contents.stored_bytes),
-                    time(contents.created_unix_ms),
+                    contents.created_unix_ms.map(time).unwrap_or_default(),
                     seconds(state, node).map(|seconds| format!("{seconds:.2} s")).unwrap_or_default(),
                 ],
                 Err(_) => {

@@ -19,7 +19,7 @@ use ckpt_engine::db::{DriverOptions, Registry};
 use ckpt_engine::{Error, ErrorKind};
 use clap::CommandFactory;
 
-use crate::cli::{Cli, Command, Common, Layout, StoreArg};
+use crate::cli::{Cli, Command, Common, StoreArg};
 use crate::output::Output;
 use store::Store;
 
@@ -136,22 +136,18 @@ impl Context {
             ErrorKind::InvalidInput | ErrorKind::Unsupported => Failure::Usage(error),
             _ => Failure::Failed(error),
         })?;
-        Ok(Checkpoints::new(driver, &store.prefix).with_options(options))
+        // The file of an LMDB environment stands for its directory, as people name it.
+        let prefix = match store.prefix.strip_suffix("data.mdb") {
+            Some("") if driver.db_type() == "lmdb" => ".",
+            Some(dir) if driver.db_type() == "lmdb" && dir.ends_with('/') => dir.trim_end_matches('/'),
+            _ => &store.prefix,
+        };
+        Ok(Checkpoints::new(driver, prefix).with_options(options))
     }
 
     /// A STORE to read: a place or one db of it. `chosen` says that the command line names an epoch or a node, so that the STORE
     /// can only be a place.
     fn store(&self, store: &StoreArg, chosen: bool) -> Result<Store, Failure> {
         Ok(Store::new(self.place(store, self.options.clone())?, store, chosen))
-    }
-}
-
-/// Only the native layout is written.
-fn check_layout(layout: Layout) -> Result<(), Failure> {
-    match layout {
-        Layout::Native => Ok(()),
-        Layout::Caffe2 => Err(Failure::Usage(Error::unsupported(
-            "this version does not write the Caffe2 layout; use --layout native",
-        ))),
     }
 }

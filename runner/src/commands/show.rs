@@ -1,5 +1,8 @@
 //! `ckpt show`: the blobs of a checkpoint.
 
+use ckpt_engine::Result;
+use ckpt_engine::blob::Selection;
+use ckpt_engine::checkpoint::caffe2::{ModelInfo, NetInfo, is_meta_net, model_info, string_of};
 use ckpt_engine::checkpoint::{BlobInfo, Checkpoint};
 use ckpt_engine::format::manifest::{BlobKind, id_text};
 use serde_json::{Value, json};
@@ -16,6 +19,7 @@ pub(super) fn run(context: &Context, args: &ShowArgs) -> Outcome {
     let wanted = selection(&args.blobs).resolve(&checkpoint.names())?;
     let blobs: Vec<&BlobInfo<'_>> = wanted.into_iter().filter_map(|at| all.get(at)).collect();
     let about = checkpoint.about();
+    let models = models(&checkpoint, &blobs)?;
     let document = json!({
         "db": checkpoint.label(),
         "layout": about.layout.name(),
@@ -25,10 +29,60 @@ pub(super) fn run(context: &Context, args: &ShowArgs) -> Outcome {
         "created_unix_ms": about.created_unix_ms,
         "writer": about.writer,
         "metadata": about.metadata,
+        "models": models.iter().map(model_json).collect::<Vec<_>>(),
         "blobs": blobs.iter().map(|blob| blob_json(blob)).collect::<Vec<_>>(),
     });
-    context.output.print(&document, || text(&checkpoint, &blobs))?;
+    context.output.print(&document, || text(&checkpoint, &blobs) + &models_text(&models))?;
     Ok(Answer::Yes)
+}
+
+/// What the descriptions of models among the blobs say, by the blob's name: a predictor export of Caffe2 has one.
+fn models(checkpoint: &Checkpoint, blobs: &[&BlobInfo<'_>]) -> Result<Vec<(String, ModelInfo)>> {
+    let mut models = Vec::new();
+    for blob in blobs.iter().filter(|blob| is_meta_net(blob.name)) {
+        let loaded = checkpoint.load(&Selection::names([blob.name]))?;
+        if let Some(content) = loaded.get(blob.name).and_then(string_of) {
+            models.push((blob.name.to_owned(), model_info(content)?));
+        }
+    }
+    Ok(models)
+}
+
+fn model_json((blob, model): &(String, ModelInfo)) -> Value {
+    let net = |net: &NetInfo| {
+        json!({
+            "role": net.role,
+            "name": net.name,
+            "inputs": net.inputs,
+            "outputs": net.outputs,
+            "operators": net.operators,
+        })
+    };
+    let blobs: serde_json::Map<String, Value> =
+        model.blobs.iter().map(|(role, names)| (role.clone(), json!(names))).collect();
+    json!({ "blob": blob, "nets": model.nets.iter().map(net).collect::<Vec<_>>(), "blobs": blobs })
+}
+
+fn models_text(models: &[(String, ModelInfo)]) -> String {
+    let mut text = String::new();
+    let list = |names: &[String]| names.iter().map(|text| name(text)).collect::<Vec<_>>().join(", ");
+    for (blob, model) in models {
+        text.push_str(&format!("\nmodel in {}:\n", name(blob)));
+        for (role, names) in &model.blobs {
+            text.push_str(&format!("  {}: {}\n", name(role), list(names)));
+        }
+        for net in &model.nets {
+            text.push_str(&format!(
+                "  net {} ({}), {} operators: {} -> {}\n",
+                name(&net.name),
+                name(&net.role),
+                net.operators,
+                list(&net.inputs),
+                list(&net.outputs)
+            ));
+        }
+    }
+    text
 }
 
 fn blob_json(blob: &BlobInfo<'_>) -> Value {

@@ -1,7 +1,8 @@
-//! Files that others write and read: `.safetensors`, `.npz`, `.npy`, to and from a workspace.
+//! Files that others write and read: `.safetensors`, `.npz`, `.npy`, `.pkl`, to and from a workspace.
 
 mod npy;
 mod npz;
+mod pickle;
 mod safetensors;
 mod staged;
 
@@ -10,7 +11,8 @@ use std::fs::File;
 use std::path::Path;
 
 use bytes::Bytes;
-use ckpt_engine::blob::{Buffer, Workspace};
+use ckpt_engine::blob::{Blob, Buffer, Workspace};
+use ckpt_engine::checkpoint::caffe2::init_net_weights;
 use ckpt_engine::{Error, Result};
 use memmap2::Mmap;
 
@@ -19,7 +21,7 @@ use memmap2::Mmap;
 pub struct Imported {
     /// The tensors.
     pub workspace: Workspace,
-    /// What the file says besides; only `.safetensors` files do.
+    /// What the file says besides; only `.safetensors` and `.pkl` files do.
     pub metadata: BTreeMap<String, String>,
     /// The length of the file.
     pub file_bytes: u64,
@@ -29,6 +31,8 @@ enum Format {
     Safetensors,
     Npz,
     Npy,
+    Pickle,
+    InitNet,
 }
 
 impl Format {
@@ -38,8 +42,10 @@ impl Format {
             "safetensors" => Ok(Self::Safetensors),
             "npz" => Ok(Self::Npz),
             "npy" => Ok(Self::Npy),
+            "pkl" => Ok(Self::Pickle),
+            "pb" => Ok(Self::InitNet),
             _ => Err(Error::invalid(format!(
-                "unknown kind of file; known ones: .safetensors, .npz, .npy file=`{}`",
+                "unknown kind of file; known ones: .safetensors, .npz, .npy, .pkl file=`{}`",
                 path.display()
             ))),
         }
@@ -55,6 +61,8 @@ pub fn read(path: &Path) -> Result<Imported> {
     let (workspace, metadata) = match format {
         Format::Safetensors => safetensors::read(&file)?,
         Format::Npz => (npz::read(&file)?, BTreeMap::new()),
+        Format::Pickle => pickle::read(&file)?,
+        Format::InitNet => (init_net_weights(&file)?, BTreeMap::new()),
         Format::Npy => {
             let stem = path.file_stem().and_then(|stem| stem.to_str());
             let wrong = || Error::invalid(format!("file name is not UTF-8 path=`{}`", path.display()));
@@ -76,6 +84,19 @@ pub fn check_writable_extension(path: &Path) -> Result<()> {
             path.display()
         ))),
     }
+}
+
+/// Fails with `Unsupported` and the reason if a file of the kind that the name ends in cannot hold a blob.
+pub fn check_blob(path: &Path, name: &str, blob: &Blob) -> Result<()> {
+    match Format::of(path)? {
+        Format::Safetensors => safetensors::check_blob(name, blob),
+        _ => npz::check_blob(name, blob),
+    }
+}
+
+/// Whether a file of the kind that the name ends in holds texts beside its tensors.
+pub fn holds_metadata(path: &Path) -> bool {
+    matches!(Format::of(path), Ok(Format::Safetensors))
 }
 
 /// Writes a workspace as a file, of the kind that its name ends in, and returns its length. It appears under its name when it is

@@ -74,21 +74,7 @@ fn read_member<R: Read + Seek>(member: &mut zip::read::ZipFile<'_, R>) -> Result
 pub(super) fn write(out: &mut (impl Write + Seek), workspace: &Workspace) -> Result<()> {
     let mut archive = ZipWriter::new(out);
     for (name, blob) in workspace.iter() {
-        let array = match blob {
-            Blob::Tensor(tensor) => npy::Array::new(tensor).context(|| format!("blob `{name}`"))?,
-            Blob::Bytes { .. } => {
-                return Err(Error::unsupported(format!(
-                    "an .npz file cannot hold opaque bytes; leave the blob out with --blob blob=`{name}`"
-                )));
-            }
-        };
-        // A member's name has a length of 16 bits.
-        if name.len() > usize::from(u16::MAX) - 4 {
-            return Err(Error::unsupported(format!(
-                "blob name is too long for an .npz file; export a .safetensors file begins=`{}`",
-                name.chars().take(40).collect::<String>()
-            )));
-        }
+        let array = array_of(name, blob)?;
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Stored)
             // Past 4 GiB, with room for what the zip puts around a member, lengths take 64 bits.
@@ -97,6 +83,27 @@ pub(super) fn write(out: &mut (impl Write + Seek), workspace: &Workspace) -> Res
         array.write(&mut archive).map_err(|error| Error::io("cannot write", error))?;
     }
     archive.finish().map(drop).map_err(failed)
+}
+
+/// Whether such a file can hold a blob.
+pub(super) fn check_blob(name: &str, blob: &Blob) -> Result<()> {
+    array_of(name, blob).map(drop)
+}
+
+fn array_of<'b>(name: &str, blob: &'b Blob) -> Result<npy::Array<'b>> {
+    let Blob::Tensor(tensor) = blob else {
+        return Err(Error::unsupported(format!(
+            "an .npz file cannot hold opaque bytes; leave the blob out with --blob blob=`{name}`"
+        )));
+    };
+    // A member's name has a length of 16 bits.
+    if name.len() > usize::from(u16::MAX) - 4 {
+        return Err(Error::unsupported(format!(
+            "blob name is too long for an .npz file; export a .safetensors file begins=`{}`",
+            name.chars().take(40).collect::<String>()
+        )));
+    }
+    npy::Array::new(tensor).context(|| format!("blob `{name}`"))
 }
 
 fn wrong(error: ZipError) -> Error {

@@ -65,6 +65,11 @@ pub(super) fn write(
     tensors.iter().try_for_each(|(_, (tensor, _))| out.write_all(tensor.data())).map_err(failed)
 }
 
+/// Whether such a file can hold a blob.
+pub(super) fn check_blob(name: &str, blob: &Blob) -> Result<()> {
+    tensor_of(name, blob).map(drop)
+}
+
 fn tensor_of<'a>(name: &str, blob: &'a Blob) -> Result<(&'a Tensor, &'static str)> {
     let cannot = |what: &str| {
         Error::unsupported(format!(

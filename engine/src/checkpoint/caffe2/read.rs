@@ -73,7 +73,7 @@ impl Caffe2 {
             id: index.id,
             node: name.node,
             epoch: name.epoch,
-            created_unix_ms: 0,
+            created_unix_ms: None,
             writer: "Caffe2 or compatible".to_owned(),
             metadata: BTreeMap::new(),
         };

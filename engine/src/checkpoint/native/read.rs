@@ -37,7 +37,7 @@ impl Native {
             id: manifest.id,
             node: manifest.node.clone(),
             epoch: manifest.epoch,
-            created_unix_ms: manifest.created_unix_ms,
+            created_unix_ms: Some(manifest.created_unix_ms),
             writer: manifest.writer.clone(),
             metadata: manifest.metadata.clone(),
         };
