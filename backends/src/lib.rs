@@ -10,6 +10,8 @@ mod az;
 mod files;
 #[cfg(feature = "gs")]
 mod gs;
+#[cfg(feature = "leveldb")]
+mod leveldb;
 #[cfg(feature = "lmdb")]
 mod lmdb;
 mod minidb;
@@ -47,6 +49,10 @@ pub fn register_all(registry: &mut Registry) {
     registry.register("lmdb", |options| Ok(Arc::new(lmdb::LmdbDriver::from_options(options)?)));
     #[cfg(not(feature = "lmdb"))]
     registry.register_absent("lmdb", "build with feature `lmdb`");
+    #[cfg(feature = "leveldb")]
+    registry.register("leveldb", |options| Ok(Arc::new(leveldb::LevelDriver::from_options(options)?)));
+    #[cfg(not(feature = "leveldb"))]
+    registry.register_absent("leveldb", "build with feature `leveldb`");
     #[cfg(feature = "s3")]
     registry.register(s3::DB_TYPE, |options| Ok(Arc::new(s3::driver(options)?)));
     #[cfg(not(feature = "s3"))]

@@ -26,6 +26,8 @@ use ckpt_engine::{Error, Result};
 use rustix::io::Errno;
 
 pub(crate) use records::FsRecords;
+#[cfg(feature = "leveldb")]
+pub(crate) use staged_dir::FileInStagedDir;
 pub(crate) use staged_dir::{StagedDir, destroy_dir};
 use staged_file::StagedFile;
 use staged_file::destroy_file;

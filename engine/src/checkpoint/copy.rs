@@ -75,13 +75,10 @@ fn is_present(checkpoint: &Checkpoint, to: &Checkpoints, target: &Source, layout
     if there.about().layout != layout {
         return Ok(false);
     }
-    if layout == checkpoint.about().layout && there.id() != checkpoint.id() {
-        return Ok(false);
-    }
-    // Only the native layout has an id and checksums that stand for all of it.
     if layout == Layout::Native && checkpoint.about().layout == Layout::Native {
-        return Ok(to.verify_source(target)?.is_ok());
+        return Ok(there.id() == checkpoint.id() && to.verify_source(target)?.is_ok());
     }
+    // Caffe2 has no id of a save, and no checksums that stand for all of it.
     Ok(checkpoint.diff(&there).is_ok_and(|diff| diff.is_equal()))
 }
 

@@ -3,8 +3,8 @@
 //! An epoch is complete when its record says so and every db that the record names is there, opens, and is of the save that the
 //! record names: dbs of different attempts at one epoch never count as one.
 //!
-//! Caffe2 wrote no records. In a place without a single one, an epoch is complete when every node of the place has a db of it that
-//! opens and is in the caffe2 layout.
+//! Caffe2 wrote no records. An epoch older than the first record of a place, or of a place without any, is complete when every node
+//! that has such dbs has one of it that opens and is in the caffe2 layout.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,7 +78,7 @@ pub(super) fn epochs(place: &Checkpoints) -> Result<Vec<EpochState>> {
     let recorded = place.records()?.epochs()?;
     let mut nodes: BTreeMap<u64, Vec<NodeState>> =
         recorded.into_iter().map(|epoch| (epoch, Vec::new())).collect();
-    let members = Members::of(place, &dbs)?;
+    let unrecorded = Unrecorded::of(place, &dbs)?;
     let open = |db: &DbName| node_state(place, db);
     pipeline::ordered(
         &dbs,
@@ -91,22 +91,30 @@ pub(super) fn epochs(place: &Checkpoints) -> Result<Vec<EpochState>> {
             Ok(())
         },
     )?;
-    nodes.into_iter().map(|(epoch, nodes)| epoch_state(place, epoch, nodes, &members)).collect()
+    nodes.into_iter().map(|(epoch, nodes)| epoch_state(place, epoch, nodes, &unrecorded)).collect()
 }
 
-/// The nodes of a place without epoch records; `None` if it has one.
-struct Members(Option<BTreeSet<String>>);
+/// What a place holds from before its first epoch record.
+struct Unrecorded {
+    /// The first epoch that has a record.
+    end: u64,
+    /// The nodes of the dbs of older ones.
+    nodes: BTreeSet<String>,
+}
 
-impl Members {
+impl Unrecorded {
     fn of(place: &Checkpoints, dbs: &[DbName]) -> Result<Self> {
-        let none = place.records()?.epochs()?.is_empty();
-        Ok(Self(none.then(|| dbs.iter().map(|db| db.node.clone()).collect())))
+        let end = place.records()?.epochs()?.first().copied().unwrap_or(u64::MAX);
+        let older = dbs.iter().filter(|db| db.epoch < end);
+        Ok(Self { end, nodes: older.map(|db| db.node.clone()).collect() })
     }
 
     /// Whether the dbs of an epoch without a record are complete.
-    fn completeness(&self, nodes: &[NodeState]) -> Completeness {
+    fn completeness(&self, epoch: u64, nodes: &[NodeState]) -> Completeness {
         let without = || Completeness::Incomplete("it has no epoch record".to_owned());
-        let Self(Some(members)) = self else { return without() };
+        if epoch >= self.end || nodes.is_empty() {
+            return without();
+        }
         for state in nodes {
             match &state.contents {
                 Ok(contents) if contents.layout == Layout::Caffe2 => {}
@@ -114,9 +122,8 @@ impl Members {
                 Err(reason) => return Completeness::Incomplete(reason.clone()),
             }
         }
-        match members.iter().find(|member| !nodes.iter().any(|state| state.node == **member)) {
-            Some(member) => Completeness::Incomplete(format!("the db of a node is missing node=`{member}`")),
-            None if nodes.is_empty() => without(),
+        match self.nodes.iter().find(|node| !nodes.iter().any(|state| state.node == **node)) {
+            Some(node) => Completeness::Incomplete(format!("the db of a node is missing node=`{node}`")),
             None => Completeness::Complete,
         }
     }
@@ -137,7 +144,7 @@ pub(super) fn latest_complete(place: &Checkpoints) -> Result<Option<u64>> {
 impl Checkpoints {
     /// One epoch: the dbs that its record names, and whether it is complete.
     pub fn epoch(&self, epoch: u64) -> Result<EpochState> {
-        let mut members = Members(None);
+        let mut unrecorded = Unrecorded { end: 0, nodes: BTreeSet::new() };
         let nodes: Vec<DbName> = match self.records()?.get(epoch) {
             Ok(Some(record)) => {
                 record.nodes.iter().map(|node| DbName { epoch, node: node.node.clone() }).collect()
@@ -147,36 +154,36 @@ impl Checkpoints {
                     Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
                     dbs => dbs?,
                 };
-                members = Members::of(self, &dbs)?;
-                dbs.into_iter().filter(|db| members.0.is_some() && db.epoch == epoch).collect()
+                unrecorded = Unrecorded::of(self, &dbs)?;
+                dbs.into_iter().filter(|db| epoch < unrecorded.end && db.epoch == epoch).collect()
             }
             Err(error) if error.kind() == ErrorKind::Corrupt => Vec::new(),
             Err(error) => return Err(error),
         };
         let nodes = nodes.iter().map(|db| node_state(self, db)).collect::<Result<Vec<_>>>()?;
-        epoch_state(self, epoch, nodes, &members)
+        epoch_state(self, epoch, nodes, &unrecorded)
     }
 
-    /// The epochs that may be complete, ascending: those that have a record; where there is none at all, those of which Caffe2 wrote
+    /// The epochs that may be complete, ascending: those that have a record, and before the first of them those of which Caffe2 wrote
     /// a db.
     pub(crate) fn candidates(&self) -> Result<Vec<u64>> {
         let recorded = self.records()?.epochs()?;
-        if !recorded.is_empty() {
-            return Ok(recorded);
-        }
-        let is_foreign = |state: &NodeState| {
-            state.contents.as_ref().is_ok_and(|contents| contents.layout == Layout::Caffe2)
-        };
-        let states = match epochs(self) {
+        let dbs = match self.list() {
             // A place that does not exist yet has no epochs.
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            states => states?,
+            dbs => dbs?,
         };
-        Ok(states
-            .iter()
-            .filter(|state| state.nodes.iter().any(is_foreign))
-            .map(|state| state.epoch)
-            .collect())
+        let first = recorded.first().copied().unwrap_or(u64::MAX);
+        let mut candidates = Vec::new();
+        for db in dbs.iter().filter(|db| db.epoch < first) {
+            let contents = node_state(self, db)?.contents;
+            if contents.is_ok_and(|contents| contents.layout == Layout::Caffe2) {
+                candidates.push(db.epoch);
+            }
+        }
+        candidates.dedup();
+        candidates.extend(recorded);
+        Ok(candidates)
     }
 }
 
@@ -210,14 +217,14 @@ fn epoch_state(
     place: &Checkpoints,
     epoch: u64,
     nodes: Vec<NodeState>,
-    members: &Members,
+    unrecorded: &Unrecorded,
 ) -> Result<EpochState> {
     let (record, completeness) = match place.records()?.get(epoch) {
         Ok(Some(record)) => {
             let completeness = completeness(&record, &nodes);
             (Some(record), completeness)
         }
-        Ok(None) => (None, members.completeness(&nodes)),
+        Ok(None) => (None, unrecorded.completeness(epoch, &nodes)),
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             (None, Completeness::Incomplete(error.to_string()))
         }

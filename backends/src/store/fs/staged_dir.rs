@@ -39,6 +39,14 @@ impl StagedDir {
         &self.staged.path
     }
 
+    /// Makes an empty file of this name in it.
+    #[cfg(feature = "leveldb")]
+    pub(crate) fn create_file(&self, name: &str) -> Result<FileInStagedDir> {
+        let path = self.staged.path.join(name);
+        let file = steps::create_file(&path).map_err(|error| io_error("cannot create file", &path, error))?;
+        Ok(FileInStagedDir { path, file })
+    }
+
     /// Makes the directory and all in it durable and gives it its final name, in place of an older one.
     ///
     /// After `Err` the older one is as it was, unless the error says that it may have happened.
@@ -63,6 +71,23 @@ impl StagedDir {
             self.staged.keep();
         }
         synced
+    }
+}
+
+/// A file of a staged directory. It becomes durable with that.
+#[cfg(feature = "leveldb")]
+#[derive(Debug)]
+pub(crate) struct FileInStagedDir {
+    path: PathBuf,
+    file: File,
+}
+
+#[cfg(feature = "leveldb")]
+impl FileInStagedDir {
+    /// Appends all of `pieces`.
+    pub(crate) fn write(&mut self, pieces: &mut [std::io::IoSlice<'_>]) -> Result<()> {
+        steps::write(&self.path, &self.file, pieces)
+            .map_err(|error| io_error("cannot write file", &self.path, error))
     }
 }
 

@@ -80,17 +80,21 @@ impl Found<'_> {
 
     /// Puts an entry where it belongs. Strings are metadata, but for those among the blobs.
     fn entry(&mut self, name: &str, value: Value, is_blob: bool, depth: usize) -> Result<()> {
-        let text = if is_blob { None } else { self.heap.text(value) };
+        let text = match self.heap.string(value) {
+            Some(string) if !is_blob => {
+                // Before it is looked at: time is limited with the memory.
+                self.heap.budget.spend(string.len())?;
+                self.heap.text(value)
+            }
+            _ => None,
+        };
         let replaced = match (self.heap.get(value), text) {
             (None, _) if value == Value::None => {
                 tracing::warn!(name, "entry of the pickle is None and passed over");
                 false
             }
             (Some(Object::Dict(entries)), _) => return self.dict(name, entries, is_blob, depth + 1),
-            (_, Some(text)) => {
-                self.heap.budget.spend(text.len())?;
-                self.metadata.insert(name.to_owned(), text.to_owned()).is_some()
-            }
+            (_, Some(text)) => self.metadata.insert(name.to_owned(), text.to_owned()).is_some(),
             _ => {
                 let tensor = self.tensor(value).context(|| format!("entry `{}`", name.escape_debug()))?;
                 self.workspace.insert(name, tensor).is_some()

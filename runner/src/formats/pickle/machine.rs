@@ -13,8 +13,8 @@ use super::value::{Heap, Object, Value};
 /// The newest protocol there is.
 const MAX_PROTOCOL: u8 = 5;
 
-/// What an entry of the memo takes.
-const MEMO_ENTRY: usize = 32;
+/// What an entry of the memo takes, also while the memo grows.
+const MEMO_ENTRY: usize = 64;
 
 struct Machine {
     reader: Reader,
