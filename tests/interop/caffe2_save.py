@@ -24,7 +24,7 @@ def main(folder):
         "i64": rng.randint(-(2**62), 2**62, 77),
         "u8": rng.randint(0, 256, 300).astype(np.uint8),
         "u16": rng.randint(0, 2**16, 300).astype(np.uint16),
-        "gpu_0/scalar": np.float32(1.5).reshape(()),
+        "gpu_0/scalar": np.array(1.5, np.float32),
         "empty": np.zeros((0, 4), np.float32),
     }
     workspace.ResetWorkspace()

@@ -16,11 +16,13 @@ use ckpt_engine::db::{DriverOptions, Layout, Registry, Source};
 use ckpt_engine::manager::Resume;
 use ckpt_engine::operators::{Load, Save};
 use ckpt_engine::{Checkpoints, ErrorKind, Options, Result};
-use ckpt_runner::job::{Job, JobRunner, Task, TaskOutput};
-use ckpt_runner::multi_node::MultiNodeCheckpointManager;
-use ckpt_runner::session::{LocalSession, Session};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+
+/// The job that goes on where Caffe2 stopped.
+#[allow(dead_code, reason = "its main is not called here")]
+#[path = "../../runner/examples/caffe2_job.rs"]
+mod caffe2_job;
 
 /// The db_types that Caffe2 had.
 const DB_TYPES: [&str; 4] = ["minidb", "leveldb", "lmdb", "rocksdb"];
@@ -584,34 +586,6 @@ fn copies_keep_the_bytes_over_every_db_type() {
     }
 }
 
-/// The pipeline of Caffe2's `checkpoint_test`, on blobs of its names and types; it can only go on from a checkpoint.
-fn pipeline(number: usize) -> Job {
-    let node = format!("trainer_{number}");
-    let cursor = format!("dataset:{number}_cursor");
-    let total = total_name(number);
-    let mut job = Job::new();
-    job.init_group.add(Task::new("init", node.as_str(), |_| Ok(())));
-    job.epoch_group.add(Task::new("read", node.as_str(), move |task| {
-        let data = task.tensor("val")?;
-        let at = TreeCursor::from_blob(&task.get(&cursor)?)?;
-        let start = at.offsets.as_ref().map_or(0, |offsets| usize::try_from(offsets[0]).unwrap());
-        let items = &data.as_slice::<i64>()?[start..(start + 3).min(10)];
-        let sum = task.tensor(&total)?.as_slice::<i64>()?[0] + items.iter().sum::<i64>();
-        task.set(total.as_str(), Tensor::from_slice([1], &[sum])?);
-        let next = start + items.len();
-        let moved = TreeCursor { offsets: Some(vec![i64::try_from(next).unwrap()]), ..at };
-        task.set(cursor.as_str(), moved.to_blob(&cursor));
-        task.set("exhausted", Tensor::scalar(next >= 10));
-        Ok(())
-    }));
-    job.add_stop_condition(TaskOutput::new(node.as_str(), "exhausted"));
-    job
-}
-
-fn total_name(number: usize) -> String {
-    format!("trainer_{number}/task/GivenTensorInt64Fill:0")
-}
-
 /// `checkpoint_test` 1, from where a real Caffe2 job stopped: the position of the reader and the total go on, and what we save is what
 /// Caffe2 saved, blob for blob.
 #[test]
@@ -630,17 +604,9 @@ fn a_job_goes_on_from_a_directory_that_caffe2_wrote() {
         for number in 0..3 {
             let place = place("minidb", dir.path());
             let node = format!("trainer_{number}");
-            let manager = MultiNodeCheckpointManager::new(place.clone());
             // The newest epoch where there are no records yet; later, when the first of the jobs has written some, by its number.
             let choice = if number == 0 { Resume::Latest } else { Resume::Epoch(resume) };
-            let mut session = LocalSession::new();
-            let last = JobRunner::new(pipeline(number))
-                .with_checkpoints(manager)
-                .with_resume(choice)
-                .train(&mut session);
-            assert_eq!(last.unwrap(), 4, "from {resume}");
-            let total = session.fetch(&TaskOutput::new(node.as_str(), total_name(number))).unwrap();
-            assert_eq!(total.as_tensor().unwrap().as_slice::<i64>().unwrap(), [145]);
+            assert_eq!(caffe2_job::train(&place, number, choice).unwrap(), (4, 145), "from {resume}");
             for epoch in resume + 1..=4 {
                 let (ours, theirs) = (place.load(&node, epoch).unwrap(), golden.load(&node, epoch).unwrap());
                 for (name, blob) in theirs.iter().filter(|(name, _)| *name != "blob_names") {

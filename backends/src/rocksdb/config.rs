@@ -1,8 +1,8 @@
 //! Settings, and the options that they make for RocksDB.
 
 use ::rocksdb::{
-    BlockBasedOptions, DBCompressionType, InfoLogger, IngestExternalFileOptions, LogLevel, Options,
-    ReadOptions,
+    BlockBasedOptions, ChecksumType, DBCompressionType, InfoLogger, IngestExternalFileOptions, LogLevel,
+    Options, ReadOptions,
 };
 use ckpt_engine::Result;
 use ckpt_engine::db::DriverOptions;
@@ -66,6 +66,9 @@ impl Config {
     fn block_options(&self) -> BlockBasedOptions {
         let mut blocks = BlockBasedOptions::default();
         blocks.set_block_size(self.block_bytes);
+        // What every RocksDB since 2015 reads: the defaults move on with its versions, and another program's may be older.
+        blocks.set_format_version(2);
+        blocks.set_checksum_type(ChecksumType::CRC32c);
         // Every record is read once: a cache would hold a second copy of it.
         blocks.disable_cache();
         blocks
