@@ -57,14 +57,16 @@ pub fn train(place: &Checkpoints, number: usize, resume: Resume) -> Result<(u64,
     let node = format!("trainer_{number}");
     let manager = CheckpointManager::new(place.clone(), node.as_str())?;
     let mut session = LocalSession::new();
-    let last = JobRunner::new(pipeline(number)).with_checkpoints(manager).with_resume(resume).train(&mut session)?;
+    let last =
+        JobRunner::new(pipeline(number)).with_checkpoints(manager).with_resume(resume).train(&mut session)?;
     let total = session.fetch(&TaskOutput::new(node.as_str(), total_name(number)))?;
     Ok((last, total.as_tensor()?.as_slice::<i64>()?.iter().sum()))
 }
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
-    let epoch = |text: String| text.parse().map_err(|_| Error::invalid(format!("not an epoch epoch=`{text}`")));
+    let epoch =
+        |text: String| text.parse().map_err(|_| Error::invalid(format!("not an epoch epoch=`{text}`")));
     let (Some(folder), Some(epoch)) = (args.next(), args.next().map(epoch)) else {
         return Err(Error::invalid("usage: caffe2_job FOLDER EPOCH"));
     };

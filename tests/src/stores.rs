@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ckpt_engine::Checkpoints;
-use ckpt_engine::db::{Driver, DriverOptions, Registry, Source};
+use ckpt_engine::db::{Driver, DriverOptions, Layout, Registry, Source};
 use tempfile::TempDir;
 
 use crate::s3_server::{Answer, Hook, S3Server};
 
 /// The db_types that pass every suite.
-pub const DB_TYPES: [&str; 5] = ["memory", "files", "rocksdb", "lmdb", "s3"];
+pub const DB_TYPES: [&str; 7] = ["memory", "files", "rocksdb", "lmdb", "minidb", "leveldb", "s3"];
 
 /// The folder or key prefix under a place's root where dbs go. It is not made in advance.
 const RUN: &str = "run";
@@ -76,9 +76,9 @@ impl Store {
         Source::new(self.prefix(), name)
     }
 
-    /// The place, opened anew.
+    /// The place, opened anew. Every store passes the suites in the native layout, also those that prefer Caffe2's.
     pub fn checkpoints(&self) -> Checkpoints {
-        Checkpoints::new(self.driver(), self.prefix())
+        Checkpoints::new(self.driver(), self.prefix()).with_layout(Layout::Native)
     }
 
     /// The folder that the dbs are in, of stores that keep files: of `s3`, the server's.

@@ -6,7 +6,7 @@
 use std::process::Command;
 
 use ckpt_engine::checkpoint::Compression;
-use ckpt_engine::db::{DriverOptions, Limits, Registry};
+use ckpt_engine::db::{DriverOptions, Layout, Limits, Registry};
 use ckpt_engine::{Checkpoints, Options};
 use ckpt_tests::data::blobs;
 use ckpt_tests::stores::{self, DB_TYPES, Store};
@@ -31,7 +31,12 @@ fn main() {
         let task: Vec<&str> = task.split('\n').collect();
         let [verb, budget, compression, db_type, prefix, other] = task[..] else { panic!("{task:?}") };
         let limits = Limits { memory: budget.parse().unwrap(), ..Limits::default() };
-        let options = Options { compression: compression.parse().unwrap(), limits, ..Options::default() };
+        let options = Options {
+            compression: compression.parse().unwrap(),
+            limits,
+            layout: Some(Layout::Native),
+            ..Options::default()
+        };
         run(verb, &options, db_type, prefix, other);
         println!("{}", peak());
         return;

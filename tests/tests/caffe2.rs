@@ -319,7 +319,8 @@ fn damaged_files_are_refused_or_right() {
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Corrupt, "{file}: {error}");
                 // It ignores stray bytes, and chunks that contradict each other happen to fit here.
-                let lucky = ["trailing_3_bytes.minidb", "chunk_dims_disagree.minidb"].contains(&file.as_str());
+                let lucky =
+                    ["trailing_3_bytes.minidb", "chunk_dims_disagree.minidb"].contains(&file.as_str());
                 let ours_alone = noted["caffe2"]["load_all"]["complete_and_identical"] == true;
                 assert!(!ours_alone || lucky, "{file}: Caffe2 reads it right: {error}");
             }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use ckpt_engine::blob::{Blob, Buffer, DType, Selection, Tensor, Workspace};
 use ckpt_engine::checkpoint::Compression;
-use ckpt_engine::db::Limits;
+use ckpt_engine::db::{Layout, Limits};
 use ckpt_engine::{Checkpoints, Options};
 use ckpt_tests::data::{noise, zeros};
 use ckpt_tests::stores::{self, DB_TYPES, Store};
@@ -187,6 +187,7 @@ fn options() -> impl Strategy<Value = Options> {
     (compression, limits).prop_map(|(compression, limits)| Options {
         compression,
         limits,
+        layout: Some(Layout::Native),
         ..Options::default()
     })
 }

@@ -17,6 +17,10 @@ use crate::store::fs::{self, FsRecords, StagedDir};
 /// The file that a RocksDB directory always has: it names the current manifest.
 const CURRENT: &str = "CURRENT";
 
+/// What tells it from a LevelDB directory: its id, and the options that it was written with.
+const IDENTITY: &str = "IDENTITY";
+const OPTIONS: &str = "OPTIONS-";
+
 /// RocksDB databases in directories.
 #[derive(Debug)]
 pub(crate) struct RocksDriver {
@@ -72,7 +76,17 @@ impl Driver for RocksDriver {
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<String>> {
-        fs::list_dir_dbs(Path::new(prefix), CURRENT)
+        let mut names = Vec::new();
+        for name in fs::list_dir_dbs(Path::new(prefix), CURRENT)? {
+            // A LevelDB database has that file too.
+            let path = Path::new(prefix).join(&name);
+            if fs::file_exists(&path.join(IDENTITY))?
+                || fs::list_files(&path)?.iter().any(|file| file.starts_with(OPTIONS))
+            {
+                names.push(name);
+            }
+        }
+        Ok(names)
     }
 
     fn destroy(&self, source: &Source) -> Result<()> {

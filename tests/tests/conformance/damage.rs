@@ -18,7 +18,7 @@ pub const CASES: &[Case] = cases! {
     a_flipped_byte_anywhere but not on "memory": "it keeps no files";
     a_flipped_byte_anywhere_compressed but not on "memory": "it keeps no files";
     a_file_that_is_cut_short_or_longer but not on "memory": "it keeps no files";
-    a_file_that_is_missing but not on "memory": "it keeps no files", "files" | "s3": "its db is one file";
+    a_file_that_is_missing but not on "memory": "it keeps no files", "files" | "minidb" | "s3": "its db is one file";
     garbage_in_place_of_a_db but not on "memory": "it keeps no files";
     a_db_of_other_records_is_no_checkpoint;
 };
@@ -143,7 +143,8 @@ fn a_flipped_byte_anywhere_compressed(store: &Store) {
 
 fn flip_everywhere(store: &Store, compression: Compression) {
     let saved = sample();
-    let place = store.checkpoints().with_options(Options { compression, ..Options::default() });
+    let place =
+        store.checkpoints().with_options(Options { compression, ..store.checkpoints().options().clone() });
     place.save(&saved, "n", 1).unwrap();
     let files = store.files("n.1");
     assert!(!files.is_empty());
@@ -241,7 +242,9 @@ fn garbage_in_place_of_a_db(store: &Store) {
         fs::write(path.join("stray"), "garbage").unwrap();
         assert_is_no_db(store, "a folder of something else");
     }
-    for contents in &garbage {
+    // An empty minidb file is a db of no records, though no checkpoint.
+    let garbage = garbage.iter().filter(|contents| store.db_type() != "minidb" || !contents.is_empty());
+    for contents in garbage {
         for file in &files {
             fs::write(file, contents).unwrap();
         }

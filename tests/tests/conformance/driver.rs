@@ -32,7 +32,7 @@ pub const CASES: &[Case] = cases! {
     readers_see_one_version_while_it_is_replaced;
     writers_of_different_dbs_do_not_meet;
     of_two_writers_of_one_db_one_is_whole;
-    keys_must_ascend;
+    keys_must_ascend but not on "minidb": "it keeps what is put, in that order";
     keys_are_as_long_as_the_driver_says;
     values_of_every_length_and_of_many_pieces;
     a_large_value;
@@ -47,7 +47,8 @@ pub const CASES: &[Case] = cases! {
     bytes_read_are_counted;
     many_threads_read_one_db;
     opening_and_reading_change_nothing but not on "memory": "it keeps no files";
-    db_types_share_a_place but not on "memory" | "s3": "nothing else can be in its place";
+    db_types_share_a_place but not on "memory" | "s3": "nothing else can be in its place",
+        "files" | "minidb": "both are any file: nothing but its contents tells whose it is";
     something_else_in_its_place_is_an_error but not on "memory" | "s3": "nothing else can be in its place";
     records_are_put_replaced_listed_and_deleted;
     record_names_are_checked but not on "memory": "its names are keys of a map";
@@ -81,9 +82,14 @@ fn an_unknown_option_is_an_error_that_names_it(store: &Store) {
     assert!(error.to_string().contains(store.db_type()), "{error}");
 }
 
+/// The shortest value that a store holds: Caffe2 cannot read empty ones from a minidb file, so they are refused there.
+fn least(store: &Store) -> &'static [u8] {
+    if store.db_type() == "minidb" { b"\0" } else { b"" }
+}
+
 fn what_is_written_is_read(store: &Store) {
     let source = store.source("n.1");
-    let put = entries([&b"one"[..], b"", b"three", &[0; 5000]]);
+    let put = entries([b"one", least(store), b"three", &[0; 5000]]);
     write(&*store.driver(), &source, &put).unwrap();
     // A new driver: what it sees is in the store.
     let db = open(&store.driver(), &source);
@@ -463,7 +469,7 @@ fn values_of_every_length_and_of_many_pieces(store: &Store) {
     let (driver, source) = (store.driver(), store.source("n.1"));
     let lens =
         [0, 1, 2, 63, 64, 65, 511, 512, 513, 4031, 4032, 4095, 4096, 4097, 65_535, 65_536, 65_537, 1 << 20];
-    let put = entries(lens.map(|len| noise(len, len as u64)));
+    let put = entries(lens.map(|len| noise(len.max(least(store).len()), len as u64)));
     for piece in [1, 7, 1000, 4096, 100_000] {
         let written = driver.write(&source, &plan(&put), &mut |transaction| {
             for (key, value) in &put {
@@ -500,7 +506,7 @@ fn a_large_value(store: &Store) {
 
 fn many_keys(store: &Store) {
     let (driver, source) = (store.driver(), store.source("n.1"));
-    let put = entries((0..5000).map(|index| noise(index % 97, index as u64)));
+    let put = entries((0..5000).map(|index| noise((index % 97).max(least(store).len()), index as u64)));
     write(&*driver, &source, &put).unwrap();
     let db = open(&driver, &source);
     assert_holds(&*db, &put);
@@ -517,7 +523,8 @@ fn many_keys(store: &Store) {
 
 fn ranges_into_buffers_and_lent(store: &Store) {
     let (driver, source) = (store.driver(), store.source("n.1"));
-    let put = entries([noise(100_000, 1), noise(4096, 2), noise(5, 3), Vec::new(), noise(3 << 20, 4)]);
+    let put =
+        entries([noise(100_000, 1), noise(4096, 2), noise(5, 3), least(store).to_vec(), noise(3 << 20, 4)]);
     write(&*driver, &source, &put).unwrap();
     let db = open(&driver, &source);
     // Out of order, over each other, empty, unaligned, the same twice, across the whole value.
@@ -698,7 +705,7 @@ fn a_cursor_walks_and_seeks(store: &Store) {
 
 fn a_mapped_value_outlives_its_db(store: &Store) {
     let (driver, source) = (store.driver(), store.source("n.1"));
-    let put = entries([noise(100, 1), noise(1 << 20, 2), Vec::new()]);
+    let put = entries([noise(100, 1), noise(1 << 20, 2), least(store).to_vec()]);
     write(&*driver, &source, &put).unwrap();
     let db = open(&driver, &source);
     assert_eq!(db.map(b"missing").unwrap(), None);
@@ -776,7 +783,7 @@ fn opening_and_reading_change_nothing(store: &Store) {
 }
 
 fn db_types_share_a_place(store: &Store) {
-    let local = ["files", "rocksdb", "lmdb"];
+    let local = ["files", "rocksdb", "lmdb", "leveldb"];
     let driver = |db_type| store.registry().driver(db_type, DriverOptions::new()).unwrap();
     for db_type in local {
         write(&*driver(db_type), &store.source(&format!("{db_type}.1")), &entries([db_type])).unwrap();
@@ -793,7 +800,7 @@ fn db_types_share_a_place(store: &Store) {
 fn something_else_in_its_place_is_an_error(store: &Store) {
     let (driver, source) = (store.driver(), store.source("n.1"));
     let path = store.folder().unwrap().join("n.1");
-    if store.db_type() == "files" {
+    if ["files", "minidb"].contains(&store.db_type()) {
         fs::create_dir_all(&path).unwrap();
         fs::write(path.join("precious"), "x").unwrap();
     } else {

@@ -287,7 +287,7 @@ fn the_least_of_memory_and_threads_is_enough(store: &Store) {
         [Limits { threads: 1, memory: 0 }, Limits { threads: 9, memory: 1 }].into_iter().enumerate()
     {
         for compression in [Compression::None, Compression::Zstd(1)] {
-            let options = Options { compression, limits, ..Options::default() };
+            let options = Options { compression, limits, ..store.checkpoints().options().clone() };
             round_trip(&store.checkpoints().with_options(options), &saved, "n", epoch as u64);
         }
     }
@@ -320,7 +320,8 @@ fn progress_adds_up(store: &Store) {
     let bytes = 5 * (3 << 20);
     let observed = |verb: &dyn Fn(&Checkpoints)| {
         let tally = Arc::new(Tally::default());
-        let options = Options { observer: Arc::<Tally>::clone(&tally), ..Options::default() };
+        let options =
+            Options { observer: Arc::<Tally>::clone(&tally), ..store.checkpoints().options().clone() };
         verb(&store.checkpoints().with_options(options));
         assert_eq!(*tally.announced.lock().unwrap(), [bytes]);
         assert_eq!(tally.advanced.load(Ordering::Relaxed), bytes);
@@ -351,7 +352,7 @@ fn metadata_is_kept(store: &Store) {
     let metadata: BTreeMap<String, String> = [("commit", "0123abcd"), ("", ""), ("größe", "\n\0")]
         .map(|(key, value)| (key.into(), value.into()))
         .into();
-    let options = Options { metadata: metadata.clone(), ..Options::default() };
+    let options = Options { metadata: metadata.clone(), ..store.checkpoints().options().clone() };
     store.checkpoints().with_options(options).save(&blobs(1, 10, 1), "n", 1).unwrap();
     assert_eq!(store.checkpoints().open("n", 1).unwrap().about().metadata, metadata);
     verify(&store.checkpoints(), "n", 1);
