@@ -497,3 +497,173 @@ fn a_reader_that_leaves_early_is_no_error() {
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(DONE));
 }
+
+fn fixture(name: &str) -> String {
+    format!("{}/fixtures/caffe2/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Files and directories that real Caffe2 wrote are STOREs.
+#[test]
+fn caffe2s_files_are_stores() {
+    let place = Place::new();
+    let model = format!("minidb:{}", fixture("golden/predictor.minidb"));
+    let shown = place.json(DONE, &["show", &model]);
+    assert_eq!(shown["layout"], "caffe2");
+    assert_eq!(shown["blobs"].as_array().unwrap().len(), 3);
+    assert_eq!(shown["models"][0]["nets"][2]["inputs"], serde_json::json!(["data", "y_w", "y_b"]));
+    assert!(place.expect(DONE, &["show", &model]).contains("net m_1 (PREDICT_NET_TYPE)"));
+    assert_eq!(place.json(DONE, &["verify", &model])["ok"], true);
+    assert_eq!(place.json(DONE, &["exists", &model])["exists"], true);
+
+    for (db_type, path) in [
+        ("lmdb", "lmdb/01_dtypes.lmdb"),
+        ("lmdb", "lmdb/01_dtypes.lmdb/"),
+        ("lmdb", "lmdb/01_dtypes.lmdb/data.mdb"),
+        ("leveldb", "leveldb/01_dtypes.leveldb"),
+        ("minidb", "real/01_dtypes.minidb"),
+    ] {
+        let store = format!("{db_type}:{}", fixture(path));
+        let out = place.text("out.npz");
+        let exported = place.json(DONE, &["export", &store, &out]);
+        assert_eq!(
+            exported["blobs"],
+            place.json(DONE, &["show", &store])["blobs"].as_array().unwrap().len() - 1,
+            "{store}"
+        );
+        assert_eq!(
+            exported["left_out"].as_array().unwrap().len(),
+            1,
+            "a std::string, which an .npz cannot hold"
+        );
+    }
+
+    let job = format!("minidb:{}", fixture("golden/job"));
+    let listed = place.json(DONE, &["ls", &job]);
+    assert_eq!(listed["epochs"].as_array().unwrap().len(), 5);
+    assert!(listed["epochs"].as_array().unwrap().iter().all(|epoch| epoch["complete"] == true));
+    assert_eq!(listed["epochs"][4]["nodes"][2]["created_unix_ms"], Value::Null);
+    let shown = place.json(DONE, &["show", &job, "--node", "trainer_1"]);
+    assert_eq!((&shown["epoch"], &shown["node"]), (&4.into(), &"trainer_1".into()));
+    assert!(place.error(USAGE, &["show", &job]).contains("choose one with --node"));
+}
+
+#[test]
+fn an_export_says_what_it_leaves_out_and_how_things_are_named() {
+    let place = Place::new();
+    let special = format!("minidb:{}", fixture("golden/special.minidb"));
+    let out = place.text("special.safetensors");
+    let exported = place.json(DONE, &["export", &special, &out]);
+    assert_eq!(exported["left_out"], serde_json::json!(["idx", "m", "map", "map2", "tc"]));
+    let read = formats::read(Path::new(&out)).unwrap().workspace;
+    assert_eq!(read.names().collect::<Vec<_>>(), ["c", "i8", "i8.scale", "i8.zero_point"]);
+    assert_eq!(read.tensor("c").unwrap().as_slice::<i64>().unwrap(), [22]);
+    assert!(
+        place.error(FAILED, &["export", &special, &out, "--blob", "tc"]).contains("`tc`"),
+        "asked for by name"
+    );
+
+    let strings = format!("minidb:{}", fixture("real/05_string_blobs.minidb"));
+    let exported = place.json(DONE, &["export", &strings, &out]);
+    assert_eq!(exported["left_out"], serde_json::json!(["s_binary"]));
+    assert_eq!(formats::read(Path::new(&out)).unwrap().metadata["s_ascii"], "hello caffe2");
+
+    let (file, _) = place.model("m.safetensors", 2, 100);
+    let prefixed = place.store("minidb", "p");
+    place.expect(DONE, &["import", &file, &prefixed, "--node", "n", "--epoch", "1"]);
+    place.expect(DONE, &["export", &prefixed, &out, "--strip-prefix", "w0"]);
+    assert_eq!(formats::read(Path::new(&out)).unwrap().workspace.names().collect::<Vec<_>>(), ["0", "1"]);
+}
+
+/// `--layout`, and what is chosen without it.
+#[test]
+fn copies_and_imports_choose_a_layout() {
+    let place = Place::new();
+    let (file, workspace) = place.model("m.safetensors", 5, 5000);
+    let import = |store: &str, more: &[&str]| {
+        let args = [&["import", &file, store, "--node", "n", "--epoch", "3"], more].concat();
+        place.expect(DONE, &args);
+        place.json(DONE, &["show", store])["layout"].as_str().unwrap().to_owned()
+    };
+    for (db_type, more, layout) in [
+        ("files", &[][..], "native"),
+        ("minidb", &[], "caffe2"),
+        ("leveldb", &[], "caffe2"),
+        ("lmdb", &["--layout", "caffe2"], "caffe2"),
+        ("rocksdb", &["--layout", "caffe2"], "caffe2"),
+        ("files", &["--layout", "caffe2"], "caffe2"),
+        ("leveldb", &["--layout", "native"], "native"),
+    ] {
+        let store = place.store(db_type, &format!("{db_type}{layout}"));
+        assert_eq!(import(&store, more), layout, "{store}");
+        assert_eq!(place.json(DONE, &["verify", &store])["ok"], true, "{store}");
+    }
+    let from = place.store("files", "filesnative");
+    for (db_type, more, layout) in [
+        ("minidb", &[][..], "caffe2"),
+        ("files", &["--layout", "caffe2"], "caffe2"),
+        ("rocksdb", &[], "native"),
+    ] {
+        let (to, back) = (
+            place.store(db_type, &format!("{db_type}copy")),
+            place.store("files", &format!("{db_type}back")),
+        );
+        let copy = [&["copy", &from, &to][..], more].concat();
+        assert_eq!(place.json(DONE, &copy)["copied"], 1);
+        assert_eq!(place.json(DONE, &copy)["present"], 1, "a second time");
+        assert_eq!(place.json(DONE, &["show", &to])["layout"], layout);
+        assert_eq!(place.json(DONE, &["ls", &to])["epochs"][0]["complete"], true, "{to}");
+        assert_eq!(place.json(DONE, &["diff", &from, &to])["equal"], true);
+        place.expect(DONE, &["copy", &to, &back, "--layout", "native"]);
+        let out = place.text("back.safetensors");
+        place.expect(DONE, &["export", &back, &out]);
+        assert_eq!(formats::read(Path::new(&out)).unwrap().workspace, workspace);
+    }
+    // A single file becomes a checkpoint of the node and epoch in its name.
+    let to = place.store("files", "single");
+    let single = format!("minidb:{}", fixture("checkpoints/single/temp_node.3"));
+    place.expect(DONE, &["copy", &single, &to, "--layout", "native"]);
+    assert_eq!(place.json(DONE, &["show", &to, "--node", "temp_node"])["epoch"], 3);
+}
+
+/// A look at one blob of a minidb file, which has no index, costs the lengths and little more than that blob.
+#[test]
+fn one_blob_of_a_minidb_file_is_read_alone() {
+    let place = Place::new();
+    let (file, workspace) = place.model("m.safetensors", 64, 1 << 20);
+    let store = place.store("minidb", "s");
+    place.expect(DONE, &["import", &file, &store, "--node", "n", "--epoch", "1"]);
+    let out = place.text("one.npz");
+    let exported = place.json(DONE, &["export", &store, &out, "--blob", "w17"]);
+    let bytes = workspace.get("w17").unwrap().data().len() as u64;
+    let read = exported["bytes_read"].as_u64().unwrap();
+    // u8 elements are varints of one or two bytes there.
+    assert!(read < 2 * bytes + (1 << 20), "{read}");
+    assert_eq!(formats::read(Path::new(&out)).unwrap().workspace.get("w17"), workspace.get("w17"));
+}
+
+#[test]
+fn nets_and_pickles_are_imported() {
+    let place = Place::new();
+    let pickle = format!("{}/../runner/src/formats/pickle/fixtures", env!("CARGO_MANIFEST_DIR"));
+    let file = fs::read_dir(pickle).unwrap().map(|entry| entry.unwrap().path());
+    let file = file.filter(|path| path.extension().is_some_and(|extension| extension == "pkl"));
+    let mut files: Vec<PathBuf> = file.collect();
+    files.sort();
+    let imported = files.iter().filter(|file| {
+        let store = place.store("files", file.file_stem().unwrap().to_str().unwrap());
+        let args = ["import", file.to_str().unwrap(), &store, "--node", "n", "--epoch", "0"];
+        place.run(&args).status.code() == Some(DONE)
+    });
+    assert!(imported.count() > 5, "{files:?}");
+    // A net of one GivenTensorFill: w = [1, 2].
+    let net = b"\x0a\x04init\x12\x37\x12\x01w\x22\x0fGivenTensorFill*\x0a\x0a\x05shape0\x02*\x13\x0a\x06values-\0\0\x80?-\0\0\0@";
+    let mut net = net.to_vec();
+    net[7] = u8::try_from(net.len() - 8).unwrap();
+    fs::write(place.path("init_net.pb"), net).unwrap();
+    let store = place.store("lmdb", "net");
+    place.expect(DONE, &["import", "init_net.pb", &store, "--node", "n", "--epoch", "0"]);
+    let out = place.text("net.npz");
+    place.expect(DONE, &["export", &store, &out]);
+    let read = formats::read(Path::new(&out)).unwrap().workspace;
+    assert_eq!(read.tensor("w").unwrap().as_slice::<f32>().unwrap(), [1.0, 2.0]);
+}

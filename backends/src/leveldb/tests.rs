@@ -193,7 +193,11 @@ fn many_tables_come_back() {
 fn a_database_has_these_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let pairs = [("a", "one"), ("ab", "two"), ("b", "")];
-    write(&driver(), &source(dir.path()), &pairs.map(|(key, value)| (key.into(), value.into())).into());
+    write(
+        &driver_with(&[("block_bytes", "65536")]),
+        &source(dir.path()),
+        &pairs.map(|(key, value)| (key.into(), value.into())).into(),
+    );
     let table = [
         // The data block: each record's key without what it shares with the one before, then the place of the only full key.
         &b"\x00\x09\x03a\x01\x01\0\0\0\0\0\0one"[..],
@@ -431,7 +435,7 @@ fn blocks_are_read_once_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let source = source(dir.path());
     let expected = records((0..200).map(|number| if number == 100 { 300_000 } else { 1000 }));
-    write(&driver(), &source, &expected);
+    write(&driver_with(&[("block_bytes", "65536")]), &source, &expected);
     let db = driver().open(&source).unwrap();
     assert!(db.bytes_read() < 1000, "opened for {}", db.bytes_read());
     let before = db.bytes_read();
