@@ -359,12 +359,14 @@ fn wrong_usage_is_2() {
     };
     let unknown = import("redis:x", &[]);
     assert!(
-        unknown.contains("files, gs, lmdb, memory, rocksdb, s3") && unknown.contains("redis"),
+        unknown.contains("files, gs, leveldb, lmdb, memory, minidb, rocksdb, s3")
+            && unknown.contains("redis"),
         "{unknown}"
     );
     assert!(import("x", &[]).contains("DB_TYPE:PREFIX"));
     assert!(import("files:x", &["--compress", "gzip"]).contains("zstd"));
-    assert!(import("files:x", &["--layout", "caffe2"]).contains("native"));
+    assert!(import("files:x", &["--layout", "mxnet"]).contains("native"));
+    assert!(import("minidb:x", &["--compress", "zstd"]).contains("no compression"));
     assert!(import("files:x", &["--db-option", "cache=1"]).contains("cache"));
     assert!(import("rocksdb:x", &["--db-option", "cache=1"]).contains("block_bytes"));
     assert!(import("files:x", &["--db-option", "cache"]).contains("KEY=VALUE"));
@@ -564,7 +566,7 @@ fn an_export_says_what_it_leaves_out_and_how_things_are_named() {
 
     let strings = format!("minidb:{}", fixture("real/05_string_blobs.minidb"));
     let exported = place.json(DONE, &["export", &strings, &out]);
-    assert_eq!(exported["left_out"], serde_json::json!(["s_binary"]));
+    assert_eq!(exported["left_out"], serde_json::json!(["s_binary", "s_long"]));
     assert_eq!(formats::read(Path::new(&out)).unwrap().metadata["s_ascii"], "hello caffe2");
 
     let (file, _) = place.model("m.safetensors", 2, 100);
@@ -656,7 +658,7 @@ fn nets_and_pickles_are_imported() {
     });
     assert!(imported.count() > 5, "{files:?}");
     // A net of one GivenTensorFill: w = [1, 2].
-    let net = b"\x0a\x04init\x12\x37\x12\x01w\x22\x0fGivenTensorFill*\x0a\x0a\x05shape0\x02*\x13\x0a\x06values-\0\0\x80?-\0\0\0@";
+    let net = b"\x0a\x04init\x12\x37\x12\x01w\x22\x0fGivenTensorFill*\x09\x0a\x05shape0\x02*\x12\x0a\x06values-\0\0\x80?-\0\0\0@";
     let mut net = net.to_vec();
     net[7] = u8::try_from(net.len() - 8).unwrap();
     fs::write(place.path("init_net.pb"), net).unwrap();
@@ -666,4 +668,33 @@ fn nets_and_pickles_are_imported() {
     place.expect(DONE, &["export", &store, &out]);
     let read = formats::read(Path::new(&out)).unwrap().workspace;
     assert_eq!(read.tensor("w").unwrap().as_slice::<f32>().unwrap(), [1.0, 2.0]);
+}
+
+/// A minidb file has no checksums; the epoch record beside those that we write has one over all records.
+#[test]
+fn a_flip_in_a_number_of_a_minidb_file_is_noticed_by_the_epoch_record() {
+    let place = Place::new();
+    let (file, _) = place.model("m.safetensors", 3, 100_000);
+    for (db_type, name) in [("minidb", "imported"), ("minidb", "copied"), ("lmdb", "copied2")] {
+        let store = place.store(db_type, name);
+        if name == "imported" {
+            place.expect(DONE, &["import", &file, &store, "--node", "n", "--epoch", "1"]);
+        } else {
+            place.expect(DONE, &["copy", &place.store("minidb", "imported"), &store]);
+        }
+        assert_eq!(place.json(DONE, &["verify", &store])["ok"], true);
+    }
+    for name in ["imported", "copied"] {
+        let path = place.path(name).join("n.1");
+        let db = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let mut byte = [0];
+        db.read_exact_at(&mut byte, 50_000).unwrap();
+        // Another number of as many bytes.
+        db.write_all_at(&[byte[0] ^ 1], 50_000).unwrap();
+        let verified = place.json(NO, &["verify", &place.store("minidb", name)]);
+        assert!(
+            verified["damage"][0]["reason"].as_str().unwrap().contains("differs from the epoch record"),
+            "{verified}"
+        );
+    }
 }

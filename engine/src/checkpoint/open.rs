@@ -267,6 +267,17 @@ impl Checkpoint {
         }
     }
 
+    /// CRC-32 over all records of a db in the caffe2 layout, which keeps no checksums: reads all of it. `None` for the native layout.
+    ///
+    /// Of every record, in ascending order of keys: the lengths of key and value (`u64`, little-endian), key, value. An epoch record
+    /// keeps it, and [`Checkpoints::verify`](super::Checkpoints::verify) compares it.
+    pub fn records_crc32(&self) -> Result<Option<u32>> {
+        match self.about.layout {
+            Layout::Native => Ok(None),
+            Layout::Caffe2 => caffe2::records_crc32(&*self.opened.db).map(Some),
+        }
+    }
+
     /// Reads and checks everything.
     pub(super) fn verify(&self) -> Result<VerifyReport> {
         match &self.contents {

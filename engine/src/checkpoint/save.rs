@@ -28,6 +28,8 @@ pub struct SaveReport {
     pub bytes_written: u64,
     /// From the call to the commit.
     pub seconds: f64,
+    /// In the caffe2 layout: what [`Checkpoint::records_crc32`](super::Checkpoint::records_crc32) gives of what was written.
+    pub records_crc32: Option<u32>,
 }
 
 /// What a layout's writer did.
@@ -38,6 +40,7 @@ pub(super) struct Written {
     pub(super) stored_bytes: u64,
     /// All values that were put.
     pub(super) bytes: u64,
+    pub(super) records_crc32: Option<u32>,
 }
 
 pub(super) fn save(place: &Checkpoints, workspace: &Workspace, node: &str, epoch: u64) -> Result<SaveReport> {
@@ -82,6 +85,7 @@ pub(super) fn write(
         stored_bytes: written.stored_bytes,
         bytes_written: written.bytes,
         seconds: started.elapsed().as_secs_f64(),
+        records_crc32: written.records_crc32,
     };
     tracing::info!(db = %report.db, blobs = report.blobs, bytes, seconds = report.seconds, "saved");
     Ok(report)

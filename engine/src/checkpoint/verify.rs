@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use super::Checkpoints;
-use crate::db::Source;
+use super::{Checkpoint, Checkpoints};
+use crate::db::{Layout, Source};
 use crate::error::{Error, ErrorKind, Result, ResultExt};
+use crate::format::manifest::id_text;
 
 /// What a verify found.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,13 +41,44 @@ pub struct Damage {
 pub(super) fn verify(place: &Checkpoints, source: &Source) -> Result<VerifyReport> {
     let label = place.label(source);
     match place.open_source(source.clone()) {
-        Ok(checkpoint) => checkpoint.verify().context(|| format!("cannot verify db `{label}`")),
+        Ok(checkpoint) => {
+            let mut report = checkpoint.verify().context(|| format!("cannot verify db `{label}`"))?;
+            if report.is_ok() {
+                report.damage.extend(differs_from_record(place, &checkpoint)?);
+            }
+            Ok(report)
+        }
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             let damage = Damage { db: label, blob: None, range: None, reason: reason(&error) };
             Ok(VerifyReport { damage: vec![damage], ..VerifyReport::default() })
         }
         Err(error) => Err(error),
     }
+}
+
+/// Compares a db in the caffe2 layout, which has no checksums, with what its epoch record says of it.
+fn differs_from_record(place: &Checkpoints, checkpoint: &Checkpoint) -> Result<Option<Damage>> {
+    let about = checkpoint.about();
+    let is_its_name =
+        place.source(&about.node, about.epoch).is_ok_and(|source| source == *checkpoint.source());
+    if about.layout == Layout::Native || !is_its_name {
+        return Ok(None);
+    }
+    let record = match place.records()?.get(about.epoch) {
+        // A damaged record is damage of the epoch, not of this db.
+        Err(error) if error.kind() == ErrorKind::Corrupt => None,
+        record => record?,
+    };
+    let id = id_text(checkpoint.id());
+    let nodes = record.into_iter().flat_map(|record| record.nodes);
+    let recorded = nodes.filter(|node| node.node == about.node && node.id == id).find_map(|node| node.crc32);
+    let Some(recorded) = recorded else { return Ok(None) };
+    let found = checkpoint.records_crc32()?.unwrap_or_default();
+    let reason = format!(
+        "checksum of its records differs from the epoch record expected=`{recorded:08x}` found=`{found:08x}`"
+    );
+    let damage = Damage { db: checkpoint.label().to_owned(), blob: None, range: None, reason };
+    Ok((found != recorded).then_some(damage))
 }
 
 /// The error and what is below it in one line.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::{Checkpoint, SaveReport, naming};
+use crate::checkpoint::{Checkpoint, Checkpoints, SaveReport, naming};
 use crate::db::{PutMode, Records};
 use crate::error::{Error, Result, ResultExt};
 use crate::format::manifest::id_text;
@@ -46,6 +46,10 @@ pub struct NodeRecord {
     pub stored_bytes: u64,
     /// How long the save took.
     pub seconds: f64,
+    /// CRC-32 of all records of a db in the caffe2 layout, which has no checksums of its own; see
+    /// [`Checkpoint::records_crc32`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crc32: Option<u32>,
 }
 
 impl NodeRecord {
@@ -58,25 +62,38 @@ impl NodeRecord {
             bytes: report.bytes,
             stored_bytes: report.stored_bytes,
             seconds: report.seconds,
+            crc32: report.records_crc32,
         }
     }
-}
 
-impl From<&Checkpoint> for NodeRecord {
-    /// What a db says of itself; how long its save took is not known from it, and 0.
-    fn from(checkpoint: &Checkpoint) -> Self {
-        Self {
+    /// What a db says of itself; how long its save took is not known from it, and 0. Reads all of a db in the caffe2 layout, for its
+    /// checksum.
+    pub fn of(checkpoint: &Checkpoint) -> Result<Self> {
+        Ok(Self {
             node: checkpoint.about().node.clone(),
             id: id_text(checkpoint.id()),
             blobs: checkpoint.blob_count() as u64,
             bytes: checkpoint.bytes(),
             stored_bytes: checkpoint.stored_bytes(),
             seconds: 0.0,
-        }
+            crc32: checkpoint.records_crc32()?,
+        })
     }
 }
 
 impl EpochRecord {
+    /// The record for the copies of its dbs in another place: the same, with the ids that they have there, which a change of layout
+    /// changes.
+    pub fn of_copies(&self, to: &Checkpoints) -> Result<Self> {
+        let mut copied = self.clone();
+        for node in &mut copied.nodes {
+            let copy = to.open(&node.node, self.epoch)?;
+            node.id = id_text(copy.id());
+            node.crc32 = copy.records_crc32()?;
+        }
+        Ok(copied)
+    }
+
     /// A record of `epoch` with these nodes, as of now.
     pub fn new(epoch: u64, nodes: Vec<NodeRecord>) -> Self {
         Self { format: FORMAT, epoch, completed_unix_ms: crate::checkpoint::unix_ms(), nodes }
@@ -187,6 +204,7 @@ mod tests {
 
     fn record() -> EpochRecord {
         let node = |name: &str| NodeRecord {
+            crc32: None,
             node: name.to_owned(),
             id: "00ff".repeat(8),
             blobs: 3,

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ckpt_engine::checkpoint::{Checkpoints, CopyOutcome, Options};
-use ckpt_engine::format::manifest::id_text;
 use ckpt_engine::manager::{EpochRecord, NodeRecord};
 use serde_json::json;
 
@@ -99,11 +98,7 @@ fn publish(from: &Store, epoch: u64, dbs: &[Chosen], to: &Checkpoints) -> Result
         record.nodes.iter().all(|node| dbs.iter().any(|chosen| chosen.name.node == node.node))
     };
     if let Some(record) = state.record.as_ref().filter(whole) {
-        let mut copied = record.clone();
-        for node in &mut copied.nodes {
-            node.id = id_text(to.open(&node.node, epoch)?.id());
-        }
-        to.records()?.put(&copied)?;
+        to.records()?.put(&record.of_copies(to)?)?;
         return Ok(true);
     }
     add_nodes(dbs, epoch, to)
@@ -113,7 +108,7 @@ fn add_nodes(dbs: &[Chosen], epoch: u64, to: &Checkpoints) -> Result<bool, Failu
     let records = to.records()?;
     for chosen in dbs {
         let copy = to.open(&chosen.name.node, epoch)?;
-        records.add_node(epoch, NodeRecord::from(&copy))?;
+        records.add_node(epoch, NodeRecord::of(&copy)?)?;
     }
     Ok(true)
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ckpt_engine::blob::Workspace;
-use ckpt_engine::checkpoint::{Options, naming};
+use ckpt_engine::checkpoint::{Compression, Options, naming};
+use ckpt_engine::db::Layout;
 use ckpt_engine::manager::NodeRecord;
 use ckpt_engine::{Error, Result, ResultExt};
 
@@ -20,7 +21,17 @@ pub(super) fn run(context: &Context, args: &ImportArgs) -> Outcome {
     let layout = args.layout.map(Into::into);
     let options = Options { layout, compression: args.compress, ..context.options.clone() };
     let place = context.place(&args.store, options.clone())?;
+    let is_caffe2 = place.layout() == Layout::Caffe2;
+    if is_caffe2 && args.compress != Compression::None {
+        return Err(Failure::usage(
+            "the caffe2 layout has no compression; leave out --compress, or use --layout native",
+        ));
+    }
     let (workspace, metadata, bytes_read) = read_all(&args.files)?;
+    if is_caffe2 && !metadata.is_empty() {
+        let keys = metadata.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        tracing::warn!(keys, "the caffe2 layout keeps no metadata: left out");
+    }
     let place = place.with_options(Options { metadata, ..options });
     let report = place.save(&workspace, &args.node, args.epoch)?;
     place.records()?.add_node(args.epoch, NodeRecord::new(&args.node, &report))?;

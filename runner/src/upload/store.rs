@@ -48,11 +48,11 @@ impl UploadTaskGroupBuilder for StoreUpload {
     fn publish(&self, epoch: u64, manager: &MultiNodeCheckpointManager) -> Result<()> {
         // Another metadata handler may keep the records elsewhere: the dbs themselves tell all that matters.
         let record = match manager.place().records()?.get(epoch)? {
-            Some(record) => record,
+            Some(record) => record.of_copies(&self.to)?,
             None => {
                 let mut nodes = Vec::new();
                 for manager in manager.managers() {
-                    nodes.push(NodeRecord::from(&self.to.open(manager.node(), epoch)?));
+                    nodes.push(NodeRecord::of(&self.to.open(manager.node(), epoch)?)?);
                 }
                 EpochRecord::new(epoch, nodes)
             }

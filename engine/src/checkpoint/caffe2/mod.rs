@@ -4,6 +4,7 @@
 //! flipped bit in a payload can only be noticed where the store below has checksums (`rocksdb`, `leveldb`). docs/CAFFE2.md has all
 //! of it.
 
+mod checksum;
 mod options;
 mod read;
 #[cfg(test)]
@@ -11,6 +12,7 @@ mod tests;
 mod verify;
 mod write;
 
+pub(super) use checksum::records_crc32;
 pub use options::{BlobOptions, ChunkSize, SaveOptions};
 pub(super) use read::Caffe2;
 pub(super) use verify::verify;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use super::checksum::Checksum;
 use crate::blob::{DType, Tensor, element_count, to_usize};
 use crate::checkpoint::content::Content;
 use crate::checkpoint::save::{Written, body_was_not_run, share};
@@ -62,13 +63,18 @@ pub(in crate::checkpoint) fn stage(
     let mut outcome = None;
     place.driver.write(source, &plan, &mut |transaction| {
         let mut prints = Vec::with_capacity(records.len());
+        let mut checksum = Checksum::default();
         let mut bytes = 0;
         pipeline::ordered(
             &records,
             share(limits),
             |record| usize::try_from(record.bytes).unwrap_or(usize::MAX),
-            |record| record.encode(content).context(|| format!("blob `{}`", record.blob.name)),
-            |index, value| {
+            |record| {
+                let value = record.encode(content).context(|| format!("blob `{}`", record.blob.name))?;
+                let crc32 = Checksum::of(record.key.as_bytes(), value.pieces());
+                Ok((value, crc32))
+            },
+            |index, (value, crc32)| {
                 let record = records.get(index).ok_or_else(|| Error::internal("no such record"))?;
                 let key = record.key.as_bytes();
                 let len = value.len() as u64;
@@ -77,12 +83,14 @@ pub(in crate::checkpoint) fn stage(
                     fingerprint(key, len, &mut |start, into| piece_of(&value, start, into))?,
                 ));
                 bytes += len;
+                checksum.add(key, crc32);
                 transaction.put(key, value)?;
                 place.options.observer.advanced(record.raw_bytes(content));
                 Ok(())
             },
         )?;
-        outcome = Some(Written { id: db_id(prints), stored_bytes: bytes, bytes });
+        let records_crc32 = Some(checksum.finish());
+        outcome = Some(Written { id: db_id(prints), stored_bytes: bytes, bytes, records_crc32 });
         Ok(())
     })?;
     outcome.ok_or_else(body_was_not_run)

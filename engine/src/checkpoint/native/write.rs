@@ -77,7 +77,7 @@ fn put_all(
     let record = manifest.encode();
     bytes += record.len() as u64;
     transaction.put(keys::MANIFEST, Payload::from(record))?;
-    Ok(Written { id: manifest.id, stored_bytes: manifest.stored_bytes(), bytes })
+    Ok(Written { id: manifest.id, stored_bytes: manifest.stored_bytes(), bytes, records_crc32: None })
 }
 
 fn write_plan(planned: &Layout, manifest: &Manifest, limits: Limits) -> WritePlan {
