@@ -19,6 +19,8 @@ pub(super) struct Content<'a> {
     pub(super) blobs: Vec<BlobEntry>,
     /// The lengths of the storages that the blobs name, in bytes.
     pub(super) storages: Vec<u64>,
+    /// The memory that a read of a byte takes: that of a workspace is there already, another checkpoint's is read and decoded.
+    memory_per_byte: usize,
     read: Box<ReadStorage<'a>>,
 }
 
@@ -62,7 +64,7 @@ impl Content<'static> {
             let buffer = buffers.get(storage).ok_or_else(|| Error::internal("blob of no buffer"))?;
             Ok(Bytes::from(buffer.slice(range)?))
         };
-        Ok(Self { blobs, storages, read: Box::new(read) })
+        Ok(Self { blobs, storages, memory_per_byte: 0, read: Box::new(read) })
     }
 }
 
@@ -91,12 +93,17 @@ impl<'a> Content<'a> {
             checkpoint.fetch(vec![Fetch { storage, range, out: bytes.as_mut()? }])?;
             Ok(bytes.into())
         };
-        Ok(Self { blobs, storages, read: Box::new(read) })
+        Ok(Self { blobs, storages, memory_per_byte: 2, read: Box::new(read) })
     }
 
     /// Bytes of a storage.
     pub(super) fn read(&self, storage: usize, range: Range<usize>) -> Result<Bytes> {
         (self.read)(storage, range)
+    }
+
+    /// The memory that a record takes while it is on its way, of so many bytes of the content and so many to be put.
+    pub(super) fn cost(&self, raw: usize, encoded: usize) -> usize {
+        self.memory_per_byte.saturating_mul(raw).saturating_add(encoded)
     }
 
     /// All bytes of a blob.

@@ -3,8 +3,8 @@
 //! An epoch is complete when its record says so and every db that the record names is there, opens, and is of the save that the
 //! record names: dbs of different attempts at one epoch never count as one.
 //!
-//! Caffe2 wrote no records. An epoch older than the first record of a place, or of a place without any, is complete when every node
-//! that has such dbs has one of it that opens and is in the caffe2 layout.
+//! Caffe2 wrote no records. An epoch older than the first that we saved in a place is complete when every node that has such dbs has
+//! one of it that opens and is in the caffe2 layout.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,15 +96,22 @@ pub(super) fn epochs(place: &Checkpoints) -> Result<Vec<EpochState>> {
 
 /// What a place holds from before its first epoch record.
 struct Unrecorded {
-    /// The first epoch that has a record.
+    /// The first epoch that needs one.
     end: u64,
     /// The nodes of the dbs of older ones.
     nodes: BTreeSet<String>,
 }
 
+/// The first epoch that needs a record to count.
+fn first_of_ours(place: &Checkpoints) -> Result<u64> {
+    let records = place.records()?;
+    let recorded = records.epochs()?.first().copied().unwrap_or(u64::MAX);
+    Ok(recorded.min(records.own_caffe2_epochs()?.unwrap_or(u64::MAX)))
+}
+
 impl Unrecorded {
     fn of(place: &Checkpoints, dbs: &[DbName]) -> Result<Self> {
-        let end = place.records()?.epochs()?.first().copied().unwrap_or(u64::MAX);
+        let end = first_of_ours(place)?;
         let older = dbs.iter().filter(|db| db.epoch < end);
         Ok(Self { end, nodes: older.map(|db| db.node.clone()).collect() })
     }
@@ -173,7 +180,7 @@ impl Checkpoints {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             dbs => dbs?,
         };
-        let first = recorded.first().copied().unwrap_or(u64::MAX);
+        let first = first_of_ours(self)?;
         let mut candidates = Vec::new();
         for db in dbs.iter().filter(|db| db.epoch < first) {
             let contents = node_state(self, db)?.contents;

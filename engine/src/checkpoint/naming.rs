@@ -54,6 +54,9 @@ pub fn guess_db_name(name: &str) -> DbName {
     DbName { epoch: extension.parse().ok().filter(|_| digits).unwrap_or(0), node: stem.to_owned() }
 }
 
+/// The name of the record that says from which epoch on the dbs in the caffe2 layout are ours, and need an epoch record to count.
+pub const OWN_CAFFE2_EPOCHS: &str = "caffe2.own-from";
+
 /// The name of the record that says that an epoch is complete.
 pub fn epoch_record_name(epoch: u64) -> String {
     format!("epoch.{epoch}")

@@ -189,6 +189,25 @@ impl EpochRecords {
         self.put(&EpochRecord::new(epoch, nodes))
     }
 
+    /// The first epoch of which we began to save a db in the caffe2 layout; `None` if there is none. Older ones are Caffe2's own, which
+    /// knows no epoch records.
+    pub fn own_caffe2_epochs(&self) -> Result<Option<u64>> {
+        let stored = self.records.get(naming::OWN_CAFFE2_EPOCHS)?;
+        let parse = |stored: Bytes| std::str::from_utf8(&stored).ok()?.trim_end().parse().ok();
+        let damaged = || {
+            Error::corrupt(format!("record does not hold an epoch record=`{}`", naming::OWN_CAFFE2_EPOCHS))
+        };
+        stored.map(|stored| parse(stored).ok_or_else(damaged)).transpose()
+    }
+
+    /// Notes, before anything of it is visible, that a db of `epoch` in the caffe2 layout is ours.
+    pub fn note_own_caffe2_epoch(&self, epoch: u64) -> Result<()> {
+        if self.own_caffe2_epochs()?.is_some_and(|first| first <= epoch) {
+            return Ok(());
+        }
+        self.records.put(naming::OWN_CAFFE2_EPOCHS, Bytes::from(format!("{epoch}\n")), PutMode::Replace)
+    }
+
     /// Takes an epoch's record away: it is not complete any more. `Ok` if there is none.
     pub fn delete(&self, epoch: u64) -> Result<()> {
         self.records

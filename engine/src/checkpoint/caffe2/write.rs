@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::checksum::Checksum;
 use crate::blob::{DType, Tensor, element_count, to_usize};
 use crate::checkpoint::content::Content;
+use crate::checkpoint::naming::parse_db_name;
 use crate::checkpoint::save::{Written, body_was_not_run, share};
 use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::db::{Order, Payload, Source, WritePlan};
@@ -38,6 +39,7 @@ pub(in crate::checkpoint) fn stage(
     content: &Content<'_>,
     source: &Source,
 ) -> Result<Written> {
+    note_own(place, source)?;
     let capabilities = place.driver.capabilities();
     let mut records = Vec::new();
     for blob in &content.blobs {
@@ -68,7 +70,10 @@ pub(in crate::checkpoint) fn stage(
         pipeline::ordered(
             &records,
             share(limits),
-            |record| usize::try_from(record.bytes).unwrap_or(usize::MAX),
+            |record| {
+                let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+                content.cost(bytes(record.raw_bytes(content)), bytes(record.bytes))
+            },
             |record| {
                 let value = record.encode(content).context(|| format!("blob `{}`", record.blob.name))?;
                 let crc32 = Checksum::of(record.key.as_bytes(), value.pieces());
@@ -94,6 +99,15 @@ pub(in crate::checkpoint) fn stage(
         Ok(())
     })?;
     outcome.ok_or_else(body_was_not_run)
+}
+
+/// A db of a node and an epoch counts by its epoch record, as every one of ours; without this it would pass for Caffe2's, which has
+/// none, before the other nodes have theirs.
+fn note_own(place: &Checkpoints, source: &Source) -> Result<()> {
+    match parse_db_name(source.name()) {
+        Some(name) => place.records()?.note_own_caffe2_epoch(name.epoch),
+        None => Ok(()),
+    }
 }
 
 fn plan_blob<'c>(
@@ -195,6 +209,7 @@ pub(in crate::checkpoint) fn copy_records(
     to: &Checkpoints,
     target: &Source,
 ) -> Result<u64> {
+    note_own(to, target)?;
     let db = checkpoint.db();
     let mut keys = Vec::new();
     let mut bytes = 0;

@@ -61,7 +61,7 @@ fn put_all(
     pipeline::ordered(
         &planned.records,
         share(options.limits),
-        |record| Layout::record_bytes(record),
+        |record| content.cost(Layout::record_bytes(record), Layout::record_bytes(record)),
         |record| Layout::encode(record, options.compression, raw),
         |number, encoded| {
             let key =
