@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use ckpt_engine::blob::{Blob, Selection, Tensor, Workspace};
 use ckpt_engine::checkpoint::caffe2::{
-    BlobOptions, ChunkSize, Counter, FloatFormat, Int8Tensor, SaveOptions, TreeCursor, model_info, string_of,
+    BlobOptions, ChunkSize, Counter, FloatFormat, Int8Tensor, SaveOptions, model_info, string_of,
 };
 use ckpt_engine::checkpoint::{Checkpoint, CopyOutcome};
 use ckpt_engine::db::{DriverOptions, Layout, Registry, Source};

@@ -374,3 +374,77 @@ fn names_that_meet_are_refused() {
     let error: Error = place().save(&workspace, "n", 1).unwrap_err();
     assert!(error.to_string().contains("one key"), "{error}");
 }
+
+/// `serialization_test`: a number of a data type that nobody knows, and the same bytes with one that all know.
+#[test]
+fn an_unknown_data_type_is_named() {
+    let mut proto =
+        BlobProto::decode(bytes(DTYPES.iter().find(|(key, _)| *key == "i32#%0").unwrap().1).as_slice())
+            .unwrap();
+    let mut with = |number| {
+        proto.tensor.as_mut().unwrap().data_type = number;
+        open(&[("i32#%0".to_owned(), proto.encode_to_vec())]).and_then(|found| found.load(&Selection::All))
+    };
+    for number in [Some(4567), Some(11), Some(14), Some(-1), None] {
+        let error = with(number).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{number:?}");
+        assert!(error.to_string().contains("data type"), "{error}");
+    }
+    assert_eq!(with(Some(2)).unwrap().len(), 1);
+}
+
+/// `blob_test`: three million halves, as varints and as bytes, the low byte first.
+#[test]
+fn many_halves_make_the_round_trip_in_either_holder() {
+    let halves: Vec<half::f16> = (0..3_000_000u32).map(|bits| half::f16::from_bits(bits as u16)).collect();
+    let mut workspace = Workspace::new();
+    workspace.insert("h", Tensor::from_vec([3000, 1000], halves).unwrap());
+    for fp16_as_bytes in [false, true] {
+        let caffe2 = SaveOptions { fp16_as_bytes, ..SaveOptions::default() };
+        let place =
+            place().with_options(Options { layout: Some(Layout::Caffe2), caffe2, ..Options::default() });
+        let report = place.save(&workspace, "n", 1).unwrap();
+        assert_eq!(fp16_as_bytes, report.stored_bytes < 6_001_000, "{}", report.stored_bytes);
+        assert!(place.load("n", 1).unwrap() == workspace);
+        assert_eq!(place.open("n", 1).unwrap().blob("h").unwrap().chunks, 3);
+        let rows = place.load_rows("n", 1, "h", 999..1001).unwrap();
+        assert!(rows == workspace.tensor("h").unwrap().rows(999..1001).unwrap(), "over the end of a chunk");
+    }
+}
+
+/// `blob_test`: a type that splits itself, in ten pieces, comes back as all of them in their order.
+#[test]
+fn a_blob_in_pieces_of_its_own_is_put_together() {
+    let piece = |id: i32, count: i32| BlobProto {
+        name: Some("b".to_owned()),
+        r#type: Some("MyType".to_owned()),
+        content: Some(vec![b'0' + u8::try_from(id).unwrap(); 3]),
+        content_num_chunks: Some(count),
+        content_chunk_id: Some(id),
+        ..BlobProto::default()
+    };
+    let records = |ids: &[i32], count| -> Vec<(String, Vec<u8>)> {
+        ids.iter().map(|&id| (format!("b#%{id}"), piece(id, count).encode_to_vec())).collect()
+    };
+    let whole = open(&records(&[3, 0, 1, 2, 9, 8, 7, 6, 5, 4], 10)).unwrap().load(&Selection::All).unwrap();
+    let Some(Blob::Bytes { type_name, data }) = whole.get("b") else { panic!("{whole:?}") };
+    assert_eq!((type_name.as_str(), &data[..]), ("MyType", &b"000111222333444555666777888999"[..]));
+    for (ids, count) in [(&[0, 1, 2][..], 4), (&[0, 2], 2), (&[5], 1)] {
+        let error = open(&records(ids, count)).and_then(|found| found.load(&Selection::All)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{ids:?} of {count}: {error}");
+    }
+}
+
+/// `blob_test`: an empty tensor that never had a type was written, and loads as floats.
+#[test]
+fn an_empty_tensor_without_a_type_is_of_floats() {
+    let mut proto =
+        BlobProto::decode(bytes(DTYPES.iter().find(|(key, _)| *key == "empty#%0").unwrap().1).as_slice())
+            .unwrap();
+    let tensor = proto.tensor.as_mut().unwrap();
+    (tensor.dims, tensor.data_type, tensor.data_format) = (vec![0], Some(0), None);
+    let loaded =
+        open(&[("empty#%0".to_owned(), proto.encode_to_vec())]).unwrap().load(&Selection::All).unwrap();
+    let tensor = loaded.tensor("empty").unwrap();
+    assert_eq!((tensor.dtype(), tensor.shape()), (DType::F32, &[0][..]));
+}
