@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use ckpt_engine::db::{Cursor, Db, Limits, Read, ReadSink, slice_value};
+use ckpt_engine::db::{Cursor, Db, Limits, Read, ReadSink};
 use ckpt_engine::{Error, Result, ResultExt};
 
 use super::cursor::LevelCursor;
@@ -15,6 +15,7 @@ use super::recent::Recent;
 use super::tables::Tables;
 use super::version::Version;
 use crate::store::parallel;
+use crate::store::wanted::{Wanted, again};
 
 /// Openings that are tried anew because the database was changed under them.
 const MAX_CHANGED: u32 = 1000;
@@ -25,12 +26,6 @@ pub(super) struct LevelDb {
     dir: Dir,
     recent: Recent,
     tables: Tables,
-}
-
-/// The ranges that are wanted of one record.
-struct Wanted<'a> {
-    key: &'a [u8],
-    reads: Vec<(usize, Read<'a>)>,
 }
 
 /// Records that are looked for in the same blocks, by their keys.
@@ -95,18 +90,10 @@ impl LevelDb {
         Ok(newest.and_then(|stored| stored.value))
     }
 
-    /// Groups reads by their records, and these by the blocks they are in.
-    fn group<'a>(&self, reads: Vec<Read<'a>>) -> Result<Vec<Together<'a>>> {
-        let mut reads: Vec<_> = reads.into_iter().enumerate().collect();
-        reads.sort_by_key(|(_, read)| read.key);
+    /// Groups records by the blocks they are in.
+    fn group<'a>(&self, records: Vec<Wanted<'a>>) -> Result<Vec<Together<'a>>> {
         let mut groups: Vec<Together<'a>> = Vec::new();
-        for (index, read) in reads {
-            let last = groups.last_mut().and_then(|group| group.records.last_mut());
-            if let Some(record) = last.filter(|record| record.key == read.key) {
-                record.reads.push((index, read));
-                continue;
-            }
-            let record = Wanted { key: read.key, reads: vec![(index, read)] };
+        for record in records {
             let blocks = self.tables.blocks_of(record.key)?;
             match groups.last_mut().filter(|group| group.blocks == blocks && !blocks.is_empty()) {
                 Some(group) => group.records.push(record),
@@ -126,31 +113,10 @@ impl LevelDb {
                 Ok(blocks) => self.newest(record.key, blocks.iter_mut().map(|(block, walk)| (&*block, walk))),
                 Err(error) => Err(again(error)),
             };
-            hand_out(record, value, sink)?;
+            record.hand_out(&value, sink)?;
         }
         Ok(())
     }
-}
-
-fn hand_out(wanted: Wanted<'_>, value: Result<Option<Bytes>>, sink: &ReadSink<'_>) -> Result<()> {
-    for (index, read) in wanted.reads {
-        let value = match &value {
-            Ok(value) => value.as_deref(),
-            Err(error) => {
-                sink(index, Err(again(error)))?;
-                continue;
-            }
-        };
-        let found = slice_value(value, read.range.clone(), wanted.key);
-        match (found, read.into) {
-            (Ok(found), Some(into)) => {
-                into.copy_from_slice(found);
-                sink(index, Ok(into))?;
-            }
-            (found, _) => sink(index, found)?,
-        }
-    }
-    Ok(())
 }
 
 impl Db for LevelDb {
@@ -164,10 +130,7 @@ impl Db for LevelDb {
     }
 
     fn read(&self, reads: Vec<Read<'_>>, limits: &Limits, sink: &ReadSink<'_>) -> Result<()> {
-        for read in &reads {
-            read.len()?;
-        }
-        let groups = self.group(reads)?;
+        let groups = self.group(Wanted::group(reads)?)?;
         // So many of the largest fit; how large a compressed one will be is not known before it is read.
         let bytes = |group: &Together<'_>| group.blocks.iter().map(|(_, block)| block.len).sum();
         let most: u64 = groups.iter().map(bytes).max().unwrap_or(0);
@@ -188,13 +151,4 @@ impl Db for LevelDb {
     fn bytes_read(&self) -> u64 {
         self.dir.bytes_read()
     }
-}
-
-/// The same error for another read.
-fn again(error: &Error) -> Error {
-    let mut text = error.to_string();
-    if let Some(source) = std::error::Error::source(error) {
-        text = format!("{text}: {source}");
-    }
-    Error::new(error.kind(), text)
 }

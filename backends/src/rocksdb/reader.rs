@@ -8,24 +8,19 @@ use ::rocksdb::perf::{PerfContext, PerfMetric, PerfStatsLevel, set_perf_stats};
 use ::rocksdb::{DB, DBPinnableSlice};
 use bytes::Bytes;
 use ckpt_engine::Result;
-use ckpt_engine::db::{Cursor, Db, Limits, Read, ReadSink, slice_value};
+use ckpt_engine::db::{Cursor, Db, Limits, Read, ReadSink};
 
 use super::config::{self, Config};
 use super::cursor::RocksCursor;
 use super::{error, logs};
 use crate::store::parallel;
+use crate::store::wanted::Wanted;
 
 /// An open database.
 pub(super) struct RocksDb {
     db: DB,
     path: PathBuf,
     bytes_read: AtomicU64,
-}
-
-/// The ranges that are wanted of one record.
-struct Wanted<'a> {
-    key: &'a [u8],
-    reads: Vec<(usize, Read<'a>)>,
 }
 
 impl RocksDb {
@@ -41,29 +36,6 @@ impl RocksDb {
         self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
         value.map_err(|error| error::map("cannot read database", &self.path, error))
     }
-
-    /// Fetches a record and hands out what is wanted of it.
-    fn read_record(&self, wanted: Wanted<'_>, sink: &ReadSink<'_>) -> Result<()> {
-        let fetched = self.fetch(wanted.key);
-        for (index, read) in wanted.reads {
-            let value = match &fetched {
-                Ok(value) => value.as_deref(),
-                Err(error) => {
-                    sink(index, Err(again(error)))?;
-                    continue;
-                }
-            };
-            let found = slice_value(value, read.range.clone(), wanted.key);
-            match (found, read.into) {
-                (Ok(found), Some(into)) => {
-                    into.copy_from_slice(found);
-                    sink(index, Ok(into))?;
-                }
-                (found, _) => sink(index, found)?,
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Db for RocksDb {
@@ -72,19 +44,10 @@ impl Db for RocksDb {
     }
 
     fn read(&self, reads: Vec<Read<'_>>, limits: &Limits, sink: &ReadSink<'_>) -> Result<()> {
-        let mut reads: Vec<_> = reads.into_iter().enumerate().collect();
-        for (_, read) in &reads {
-            read.len()?;
-        }
-        reads.sort_by_key(|(_, read)| read.key);
-        let mut records: Vec<Wanted<'_>> = Vec::new();
-        for (index, read) in reads {
-            match records.last_mut().filter(|record| record.key == read.key) {
-                Some(record) => record.reads.push((index, read)),
-                None => records.push(Wanted { key: read.key, reads: vec![(index, read)] }),
-            }
-        }
-        parallel::for_each(limits.threads, records, |(), record| self.read_record(record, sink))
+        parallel::for_each(limits.threads, Wanted::group(reads)?, |(), record| {
+            let value = self.fetch(record.key);
+            record.hand_out(&value, sink)
+        })
     }
 
     fn map(&self, _key: &[u8]) -> Result<Option<Bytes>> {
@@ -115,13 +78,4 @@ fn counted<T>(work: impl FnOnce() -> T) -> (T, u64) {
     let bytes = context.metric(PerfMetric::BlockReadByte);
     set_perf_stats(PerfStatsLevel::Disable);
     (done, bytes)
-}
-
-/// The same error for another read of the record.
-fn again(error: &ckpt_engine::Error) -> ckpt_engine::Error {
-    let mut text = error.to_string();
-    if let Some(source) = std::error::Error::source(error) {
-        text = format!("{text}: {source}");
-    }
-    ckpt_engine::Error::new(error.kind(), text)
 }

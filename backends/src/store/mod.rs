@@ -12,6 +12,8 @@ pub(crate) mod names;
 #[cfg(feature = "object-store")]
 pub(crate) mod object;
 pub(crate) mod parallel;
+#[cfg(any(feature = "rocksdb", feature = "leveldb"))]
+pub(crate) mod wanted;
 
 use std::fmt::Debug;
 use std::ops::Range;
