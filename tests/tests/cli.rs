@@ -516,6 +516,13 @@ fn caffe2s_files_are_stores() {
     assert!(place.expect(DONE, &["show", &model]).contains("net m_1 (PREDICT_NET_TYPE)"));
     assert_eq!(place.json(DONE, &["verify", &model])["ok"], true);
     assert_eq!(place.json(DONE, &["exists", &model])["exists"], true);
+    let listed = place.json(DONE, &["ls", &model]);
+    assert_eq!(
+        (&listed["epochs"][0]["complete"], &listed["epochs"][0]["nodes"][0]["node"]),
+        (&true.into(), &"predictor".into())
+    );
+    let wrong = format!("minidb:{}", fixture("lmdb/01_dtypes.lmdb"));
+    assert!(place.error(FAILED, &["show", &wrong]).contains("perhaps a db of db_type"));
 
     for (db_type, path) in [
         ("lmdb", "lmdb/01_dtypes.lmdb"),

@@ -240,8 +240,12 @@ fn io_error(what: &str, path: &Path, error: io::Error) -> Error {
 fn wrong_type(path: &Path, wanted: Wanted) -> Error {
     let path = path.display();
     Error::invalid(match wanted {
-        Wanted::File => format!("is not a file; perhaps a db of db_type `rocksdb` or `lmdb` path=`{path}`"),
-        Wanted::Directory => format!("is not a directory; perhaps a db of db_type `files` path=`{path}`"),
+        Wanted::File => {
+            format!("is not a file; perhaps a db of db_type `rocksdb`, `lmdb` or `leveldb` path=`{path}`")
+        }
+        Wanted::Directory => {
+            format!("is not a directory; perhaps a db of db_type `files` or `minidb` path=`{path}`")
+        }
     })
 }
 

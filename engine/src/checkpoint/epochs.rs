@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::naming::DbName;
 use super::{Checkpoints, naming};
-use crate::db::Layout;
+use crate::db::{Layout, Source};
 use crate::error::{ErrorKind, Result};
 use crate::format::manifest::id_text;
 use crate::manager::EpochRecord;
@@ -171,6 +171,17 @@ impl Checkpoints {
         epoch_state(self, epoch, nodes, &unrecorded)
     }
 
+    /// A db that belongs to no epoch, such as a model in a file, as an epoch of one node: complete if it opens.
+    pub fn state_of(&self, source: &Source) -> Result<EpochState> {
+        let name = naming::guess_db_name(source.name());
+        let state = source_state(self, source, &name)?;
+        let completeness = match &state.contents {
+            Ok(_) => Completeness::Complete,
+            Err(reason) => Completeness::Incomplete(reason.clone()),
+        };
+        Ok(EpochState { epoch: name.epoch, completeness, record: None, nodes: vec![state] })
+    }
+
     /// The epochs that may be complete, ascending: those that have a record, and before the first of them those of which Caffe2 wrote
     /// a db.
     pub(crate) fn candidates(&self) -> Result<Vec<u64>> {
@@ -196,7 +207,11 @@ impl Checkpoints {
 
 /// A db that does not open is part of the state; one that cannot be reached is an error.
 fn node_state(place: &Checkpoints, db: &DbName) -> Result<NodeState> {
-    let contents = match place.open(&db.node, db.epoch) {
+    source_state(place, &Source::new(place.prefix(), naming::db_name(&db.node, db.epoch)?), db)
+}
+
+fn source_state(place: &Checkpoints, source: &Source, db: &DbName) -> Result<NodeState> {
+    let contents = match place.open_source(source.clone()) {
         Ok(checkpoint) => {
             let about = checkpoint.about();
             Ok(NodeContents {
@@ -215,9 +230,7 @@ fn node_state(place: &Checkpoints, db: &DbName) -> Result<NodeState> {
             _ => return Err(error),
         },
     };
-    let name = naming::db_name(&db.node, db.epoch)?;
-    let label = place.label(&crate::db::Source::new(place.prefix(), name));
-    Ok(NodeState { node: db.node.clone(), db: label, contents })
+    Ok(NodeState { node: db.node.clone(), db: place.label(source), contents })
 }
 
 fn epoch_state(

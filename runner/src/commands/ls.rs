@@ -1,5 +1,6 @@
 //! `ckpt ls`: the epochs of a store and their nodes.
 
+use ckpt_engine::checkpoint::naming::parse_db_name;
 use ckpt_engine::checkpoint::{Completeness, EpochState, NodeState};
 use serde_json::{Value, json};
 
@@ -24,11 +25,14 @@ fn chosen(store: &Store, args: &ManyArgs) -> Result<Vec<EpochState>, Failure> {
         true => store.place.latest_complete()?,
         false => None,
     };
-    // A db that is a STORE by itself is one of the place that holds it.
+    // A db that is a STORE by itself is one of the place that holds it, or one without an epoch: a model in a file.
     let only = match store.is_db() {
         true => store.choose_many(&[], None)?.pop(),
         false => None,
     };
+    if let Some(only) = only.as_ref().filter(|only| parse_db_name(only.source.name()).is_none()) {
+        return Ok(vec![store.place.state_of(&only.source)?]);
+    }
     let mut epochs = store.place.epochs()?;
     epochs.retain(|state| {
         let asked = args.which.epochs.iter().any(|epoch| match epoch {

@@ -14,6 +14,8 @@ pub(super) struct Store {
     pub(super) place: Checkpoints,
     /// The db, if the STORE is one.
     db: Option<Source>,
+    /// Why it may be none: what to say where a place holds nothing.
+    suspect: Option<Error>,
     name: String,
 }
 
@@ -27,13 +29,16 @@ pub(super) struct Chosen {
 
 impl Store {
     pub(super) fn new(place: Checkpoints, arg: &StoreArg, chosen: bool) -> Self {
-        let db = if chosen { None } else { as_db(&place) };
+        let (db, suspect) = match if chosen { Ok(None) } else { as_db(&place) } {
+            Ok(db) => (db, None),
+            Err(error) => (None, Some(error)),
+        };
         let place = match &db {
             Some(source) => Checkpoints::new(place.driver().clone(), source.prefix())
                 .with_options(place.options().clone()),
             None => place,
         };
-        Self { place, db, name: arg.to_string() }
+        Self { place, db, suspect, name: arg.to_string() }
     }
 
     /// As it was given.
@@ -89,6 +94,19 @@ impl Store {
         epochs: &[EpochArg],
         node: Option<&str>,
     ) -> Result<Vec<Chosen>, Failure> {
+        self.choose(epochs, node).map_err(|failure| match (failure, &self.suspect) {
+            // Where there is nothing, the path may have been meant as a db.
+            (Failure::Failed(error), Some(suspect))
+                if self.place.list().map_or(true, |dbs| dbs.is_empty()) =>
+            {
+                let message = format!("{error}; nor is it a db itself: {suspect}");
+                Error::new(error.kind(), message).into()
+            }
+            (failure, _) => failure,
+        })
+    }
+
+    fn choose(&self, epochs: &[EpochArg], node: Option<&str>) -> Result<Vec<Chosen>, Failure> {
         if let Some(source) = &self.db {
             let checkpoint = self.place.open_source(source.clone())?;
             let about = checkpoint.about();
@@ -153,21 +171,24 @@ fn unique(mut names: Vec<String>) -> Vec<String> {
 }
 
 /// The db that the place's whole prefix names, if it does. Behind a network it is only looked for where the name is one of a db.
-fn as_db(place: &Checkpoints) -> Option<Source> {
+/// An error says that something is there of which the driver cannot tell that it is one.
+fn as_db(place: &Checkpoints) -> Result<Option<Source>> {
     let prefix = place.prefix().trim_end_matches('/');
     let is_remote = place.driver().capabilities().locality == Locality::Remote;
     let (parent, name) = match prefix.rsplit_once('/') {
         Some(("", name)) => ("/", name),
         Some(split) => split,
-        None if is_remote => return None,
+        None if is_remote => return Ok(None),
         None => (".", prefix),
     };
     if is_remote && parse_db_name(name).is_none() {
-        return None;
+        return Ok(None);
+    }
+    if name.is_empty() || name.starts_with('.') {
+        return Ok(None);
     }
     let source = Source::new(parent, name);
-    // Whatever keeps us from telling comes up again when the place is listed.
-    matches!(place.driver().exists(&source), Ok(true)).then_some(source)
+    Ok(place.driver().exists(&source)?.then_some(source))
 }
 
 /// Whether an error says that there is nothing.

@@ -448,3 +448,18 @@ fn an_empty_tensor_without_a_type_is_of_floats() {
     let tensor = loaded.tensor("empty").unwrap();
     assert_eq!((tensor.dtype(), tensor.shape()), (DType::F32, &[0][..]));
 }
+
+/// A cursor under a key that is not the name in it came back with its name twice: the copy of a copy grew.
+#[test]
+fn a_blob_under_another_name_keeps_its_bytes() {
+    let cursor = bytes(OTHERS.iter().find(|(key, _)| *key == "tc").unwrap().1);
+    let loaded = open(&[("other".to_owned(), cursor.clone())]).unwrap().load(&Selection::All).unwrap();
+    let place = place();
+    place.save(&loaded, "n", 1).unwrap();
+    assert_eq!(records_of(&place.open("n", 1).unwrap()), [("other".to_owned(), cursor)]);
+    // Where the key alone would be read as that of a chunk, the name in the record tells that it is not.
+    let mut odd = Workspace::new();
+    odd.insert("b#%5", loaded.get("other").unwrap().clone());
+    place.save(&odd, "n", 2).unwrap();
+    assert_eq!(place.load("n", 2).unwrap().names().collect::<Vec<_>>(), ["b#%5"]);
+}

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
+use super::keys::blob_name;
 use super::payload::{encode_bf16, encode_varints};
 use super::proto::tensor_proto::Segment;
 use super::proto::{BlobProto, DataType, DeviceOption, TensorProto};
@@ -179,7 +180,7 @@ fn wrap(
 /// The record of a blob that is no tensor.
 ///
 /// Of a type that Caffe2 itself has, other than a string, `data` must be a `BlobProto` of that type, as loading gives it: it is
-/// written as it is, but for its name. The bytes of any other type become `content`.
+/// written as it is, also if it has another name in it, since the key is what counts. The bytes of any other type become `content`.
 pub fn opaque(name: &str, type_name: &str, data: Bytes) -> Result<Payload> {
     let is_whole = is_known(type_name) || is_blob_of(type_name, &data);
     if type_name == STRING || !is_whole {
@@ -194,7 +195,7 @@ pub fn opaque(name: &str, type_name: &str, data: Bytes) -> Result<Payload> {
     if blob.r#type.as_deref() != Some(type_name) {
         return Err(wrong());
     }
-    if blob.name.as_deref() == Some(name) {
+    if blob_name(name, blob.name.as_deref().unwrap_or_default()) == name {
         return Ok(data.into());
     }
     renamed(name, data)
@@ -225,7 +226,7 @@ fn content(name: &str, type_name: &str, data: Bytes) -> Result<Payload> {
     Ok(record)
 }
 
-/// A blob under another name. The last of a repeated field counts, so nothing of the old bytes is touched.
+/// A blob whose key would be cut if the name in it did not tell that it must not be. The last of a repeated field counts, so nothing of the old bytes is touched.
 fn renamed(name: &str, data: Bytes) -> Result<Payload> {
     let mut record = Payload::from(data);
     let name = BlobProto { name: Some(name.to_owned()), ..BlobProto::default() };

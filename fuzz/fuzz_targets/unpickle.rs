@@ -1,0 +1,10 @@
+//! A pickle of any bytes.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let path = ckpt_fuzz::folder().join("x.pkl");
+    std::fs::write(&path, data).unwrap();
+    let _ = ckpt_runner::formats::read(&path);
+});
