@@ -6,8 +6,17 @@ use ::lmdb::{Environment, EnvironmentFlags};
 use ckpt_engine::Result;
 use ckpt_engine::db::{DriverOptions, WritePlan};
 
-use super::driver::DB_TYPE;
 use super::error;
+
+/// The backend's name.
+pub(super) const DB_TYPE: &str = "lmdb";
+
+/// As liblmdb is compiled by default.
+pub(super) const MAX_KEY_LEN: usize = 511;
+
+/// liblmdb keeps a value's length in 32 bits, but writes the pages of one in a single call, and Linux moves less than 2 GiB
+/// in a call.
+pub(super) const MAX_VALUE_LEN: u64 = (1 << 31) - (1 << 17);
 
 /// No first map is larger: it grows where it must.
 const MAX_FIRST_MAP: u64 = 1 << 40;

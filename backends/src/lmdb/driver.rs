@@ -9,20 +9,10 @@ use ckpt_engine::db::{
 };
 use ckpt_engine::{Error, Result};
 
-use super::config::{self, Config};
+use super::config::{self, Config, DB_TYPE, MAX_KEY_LEN, MAX_VALUE_LEN};
 use super::reader::LmdbDb;
 use super::writer::LmdbWriter;
 use crate::store::fs::{self, FsRecords, StagedDir};
-
-/// The backend's name.
-pub(super) const DB_TYPE: &str = "lmdb";
-
-/// As liblmdb is compiled by default.
-pub(super) const MAX_KEY_LEN: usize = 511;
-
-/// liblmdb keeps a value's length in 32 bits, but writes the pages of one in a single call, and Linux moves less than 2 GiB
-/// in a call.
-pub(super) const MAX_VALUE_LEN: u64 = (1 << 31) - (1 << 17);
 
 /// The file of an environment.
 const DATA: &str = "data.mdb";

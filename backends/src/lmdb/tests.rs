@@ -15,7 +15,7 @@ use ckpt_engine::db::{Db, Driver, DriverOptions, Limits, Payload, Read, Source, 
 use ckpt_engine::{Error, ErrorKind};
 
 use super::LmdbDriver;
-use super::driver::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use super::config::{MAX_KEY_LEN, MAX_VALUE_LEN};
 
 // liblmdb writes all pages of a value in one call.
 const _: () = assert!(MAX_VALUE_LEN + (1 << 16) <= (1 << 31) - (1 << 16));

@@ -6,8 +6,7 @@ use ::lmdb::{Database, Environment, RwTransaction, Transaction as _, WriteFlags}
 use ckpt_engine::db::{Payload, Transaction, check_order};
 use ckpt_engine::{Error, ErrorKind, Result};
 
-use super::config::Config;
-use super::driver::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use super::config::{Config, MAX_KEY_LEN, MAX_VALUE_LEN};
 use super::error;
 use super::pages::{NODE_HEADER, PAGE_HEADER};
 

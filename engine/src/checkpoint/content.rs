@@ -8,7 +8,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::Checkpoint;
-use super::open::Fetch;
+use super::opened::Fetch;
 use crate::blob::{Blob, Buffer, MAX_NAME_LEN, Workspace, to_usize};
 use crate::error::{Error, Result};
 use crate::format::manifest::{BlobEntry, BlobKind};

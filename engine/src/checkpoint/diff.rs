@@ -1,7 +1,7 @@
 //! Diff: which blobs two checkpoints do not have in common.
 
 use super::Checkpoint;
-use super::open::{BlobInfo, Fetch};
+use super::opened::{BlobInfo, Fetch};
 use crate::blob::to_usize;
 use crate::error::{Result, ResultExt};
 use crate::format::manifest::BlobKind;

@@ -11,6 +11,7 @@ mod epochs;
 pub mod naming;
 mod native;
 mod open;
+mod opened;
 mod save;
 mod verify;
 
@@ -26,7 +27,8 @@ pub use copy::{CopyOutcome, CopyReport};
 pub use diff::{Change, Changed, Diff};
 pub use epochs::{Completeness, EpochState, NodeState};
 pub use naming::DbName;
-pub use open::{About, BlobInfo, Checkpoint};
+pub use open::Checkpoint;
+pub use opened::{About, BlobInfo};
 pub use save::SaveReport;
 pub(crate) use save::unix_ms;
 pub use verify::{Damage, VerifyReport};

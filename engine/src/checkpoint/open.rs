@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::caffe2::{self, Caffe2};
 use super::native::Native;
+use super::opened::{About, BlobInfo, Fetch, Opened};
 use super::{Options, VerifyReport};
 use crate::blob::{Blob, Buffer, DType, Selection, Tensor, Workspace, byte_len, rows_shape, to_usize};
 use crate::db::{Db, Layout, Source};
 use crate::error::{Error, Result, ResultExt};
-use crate::format::codec::Codec;
 use crate::format::keys;
 use crate::format::manifest::{BlobKind, DbId, Manifest};
 use crate::observer::{Observer, Silent};
@@ -23,66 +23,10 @@ pub struct Checkpoint {
     about: About,
 }
 
-/// An open db and how to work on it.
-pub(super) struct Opened {
-    pub(super) db: Arc<dyn Db>,
-    pub(super) source: Source,
-    pub(super) label: String,
-    pub(super) options: Options,
-}
-
 #[derive(Debug)]
 enum Contents {
     Native(Native),
     Caffe2(Caffe2),
-}
-
-/// What a checkpoint says of itself.
-#[derive(Clone, Debug, PartialEq)]
-pub struct About {
-    /// How its records are laid out.
-    pub layout: Layout,
-    /// The id of its save. Caffe2 keeps none: there it is made of the records' keys, lengths and ends.
-    pub id: DbId,
-    /// The node that was saved. Caffe2 keeps none: there it is the db's name.
-    pub node: String,
-    /// The epoch that was saved. Caffe2 keeps none: there it is the db's name, and 0 if that has none.
-    pub epoch: u64,
-    /// When the save began, in milliseconds since 1970, if it is known.
-    pub created_unix_ms: Option<u64>,
-    /// Program and version that wrote it.
-    pub writer: String,
-    /// The user's own.
-    pub metadata: BTreeMap<String, String>,
-}
-
-/// What a checkpoint says of one blob.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BlobInfo<'a> {
-    /// The name.
-    pub name: &'a str,
-    /// Tensor or opaque bytes.
-    pub kind: &'a BlobKind,
-    /// The length in raw bytes.
-    pub bytes: u64,
-    /// What its chunks take in the store.
-    pub stored_bytes: u64,
-    /// Zstd if any chunk is compressed.
-    pub codec: Codec,
-    /// How many chunks.
-    pub chunks: u64,
-    /// By which number its bytes are fetched: blobs that share bytes have the same.
-    pub(super) storage: usize,
-}
-
-/// Bytes of one storage to be read into memory of the caller's.
-pub(super) struct Fetch<'a> {
-    /// Index of the storage.
-    pub(super) storage: usize,
-    /// The raw bytes wanted.
-    pub(super) range: Range<u64>,
-    /// Where they go; as long as `range`.
-    pub(super) out: &'a mut [u8],
 }
 
 impl Checkpoint {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::blob::{DType, to_usize};
 use crate::checkpoint::naming::guess_db_name;
-use crate::checkpoint::open::{About, BlobInfo, Fetch, Opened};
+use crate::checkpoint::opened::{About, BlobInfo, Fetch, Opened};
 use crate::db::{Db, Layout, Limits, Read};
 use crate::error::{Error, Result, ResultExt};
 use crate::format::caffe2::index::{At, Builder, Contents, Entry, Index, Part};

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::read::{Caffe2, bytes_of};
 use crate::blob::{Buffer, DType, to_usize};
-use crate::checkpoint::open::{Fetch, Opened};
+use crate::checkpoint::opened::{Fetch, Opened};
 use crate::checkpoint::verify::reason;
 use crate::checkpoint::{Damage, VerifyReport};
 use crate::error::{ErrorKind, Result};

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::Native;
 use crate::blob::{Buffer, to_usize};
 use crate::checkpoint::Checkpoints;
-use crate::checkpoint::open::Opened;
+use crate::checkpoint::opened::Opened;
 use crate::db::{Limits, Payload, Read, Source, WritePlan};
 use crate::error::{Error, Result, ResultExt};
 use crate::format::codec;

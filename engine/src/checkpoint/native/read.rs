@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use crate::blob::to_usize;
-use crate::checkpoint::open::{About, BlobInfo, Fetch, Opened};
+use crate::checkpoint::opened::{About, BlobInfo, Fetch, Opened};
 use crate::db::{Layout, Read};
 use crate::error::{Error, Result, ResultExt};
 use crate::format::codec::{self, Codec};

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Native;
 use crate::blob::{DType, Selection, to_usize};
-use crate::checkpoint::open::Opened;
+use crate::checkpoint::opened::Opened;
 use crate::checkpoint::verify::reason;
 use crate::checkpoint::{Checkpoint, Damage, VerifyReport};
 use crate::db::Read;
