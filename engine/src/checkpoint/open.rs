@@ -131,8 +131,13 @@ impl Checkpoint {
 
     /// A blob by its name.
     pub fn blob(&self, name: &str) -> Result<BlobInfo<'_>> {
-        let index = self.names().binary_search(&name).map_err(|_| crate::blob::no_such_blob(name))?;
-        self.described(index)
+        let found = match &self.contents {
+            Contents::Native(native) => {
+                native.manifest().blobs.binary_search_by(|blob| blob.name.as_str().cmp(name))
+            }
+            Contents::Caffe2(caffe2) => caffe2.blobs().binary_search_by(|blob| blob.name.as_str().cmp(name)),
+        };
+        self.described(found.map_err(|_| crate::blob::no_such_blob(name))?)
     }
 
     /// Loads the chosen blobs. Reads only their chunks; those that share bytes come back sharing them.

@@ -82,13 +82,14 @@ impl NodeRecord {
 }
 
 impl EpochRecord {
-    /// The record for the copies of its dbs in another place: the same, with the ids that they have there, which a change of layout
-    /// changes.
+    /// The record for the copies of its dbs in another place: the same, with the ids and lengths that they have there, which a change
+    /// of layout changes.
     pub fn of_copies(&self, to: &Checkpoints) -> Result<Self> {
         let mut copied = self.clone();
         for node in &mut copied.nodes {
             let copy = to.open(&node.node, self.epoch)?;
             node.id = id_text(copy.id());
+            node.stored_bytes = copy.stored_bytes();
             node.crc32 = copy.records_crc32()?;
         }
         Ok(copied)

@@ -204,8 +204,8 @@ impl Decode<'_> {
         if self.within == (0..bytes) {
             return payload::fill(self.piece, &mut read, &mut out);
         }
-        let mut whole = vec![0; bytes];
-        payload::fill(self.piece, &mut read, &mut whole)?;
+        let mut whole = crate::blob::Buffer::zeroed(bytes)?;
+        payload::fill(self.piece, &mut read, whole.as_mut()?)?;
         out.copy_from_slice(whole.get(self.within.clone()).unwrap_or_default());
         Ok(())
     }
