@@ -436,6 +436,21 @@ fn a_predictor_export_tells_its_model() {
     assert_eq!(parameters.1, ["y_w", "y_b"]);
 }
 
+/// Caffe2 makes the file before it looks at the blobs, and leaves it.
+#[test]
+fn a_save_that_is_refused_makes_nothing() {
+    let mut workspace = Workspace::new();
+    workspace.insert("fine", Tensor::scalar(1i32));
+    workspace.insert("w", Tensor::scalar(1u64));
+    for db_type in DB_TYPES {
+        let dir = tempfile::tempdir().unwrap();
+        let place = place(db_type, &dir.path().join("run")).with_layout(Layout::Caffe2);
+        let error = place.save(&workspace, "n", 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{db_type}: {error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{db_type}");
+    }
+}
+
 /// `load_save_test` 1: arrays of every dtype; a second load over them; a load of all.
 #[test]
 fn arrays_of_every_dtype_make_the_round_trip() {

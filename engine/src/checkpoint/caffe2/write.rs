@@ -39,7 +39,6 @@ pub(in crate::checkpoint) fn stage(
     content: &Content<'_>,
     source: &Source,
 ) -> Result<Written> {
-    note_own(place, source)?;
     let capabilities = place.driver.capabilities();
     let mut records = Vec::new();
     for blob in &content.blobs {
@@ -56,6 +55,7 @@ pub(in crate::checkpoint) fn stage(
             large.blob.name, large.bytes
         )));
     }
+    note_own(place, source)?;
     let limits = place.options.limits;
     let plan = WritePlan {
         records: records.len() as u64,
