@@ -38,6 +38,9 @@ for file in golden/all_dtypes golden/chunk32 real/01_dtypes real/07_chunked real
     back=$(ls "$work"/back/*.0)
     "$ckpt" export -q "minidb:$back" "$work/back.npz"
     caffe2 $here/caffe2_load.py "$back" "$work/back.npz"
+    # And with the original, both as Caffe2 sees them.
+    caffe2 $here/caffe2_expect.py "$fixtures/$file.minidb" "$work/expected.json"
+    caffe2 $here/caffe2_load.py "$back" "$work/expected.json" | tail -1
 done
 
 echo "== other libraries read our LMDB, LevelDB and RocksDB"

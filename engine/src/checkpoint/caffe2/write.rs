@@ -12,7 +12,7 @@ use crate::checkpoint::{Checkpoint, Checkpoints};
 use crate::db::{Order, Payload, Source, WritePlan};
 use crate::error::{Error, Result, ResultExt};
 use crate::format::caffe2::encode::{self, Chunk, Holders};
-use crate::format::caffe2::index::{db_id, fingerprint};
+use crate::format::caffe2::index::IdBuilder;
 use crate::format::caffe2::keys::chunk_key;
 use crate::format::manifest::{BlobEntry, BlobKind};
 use crate::pipeline;
@@ -64,7 +64,7 @@ pub(in crate::checkpoint) fn stage(
     };
     let mut outcome = None;
     place.driver.write(source, &plan, &mut |transaction| {
-        let mut prints = Vec::with_capacity(records.len());
+        let mut id = IdBuilder::default();
         let mut checksum = Checksum::default();
         let mut bytes = 0;
         pipeline::ordered(
@@ -83,10 +83,7 @@ pub(in crate::checkpoint) fn stage(
                 let record = records.get(index).ok_or_else(|| Error::internal("no such record"))?;
                 let key = record.key.as_bytes();
                 let len = value.len() as u64;
-                prints.push((
-                    key.to_vec(),
-                    fingerprint(key, len, &mut |start, into| piece_of(&value, start, into))?,
-                ));
+                id.add(key, len, &mut |start, into| piece_of(&value, start, into))?;
                 bytes += len;
                 checksum.add(key, crc32);
                 transaction.put(key, value)?;
@@ -95,7 +92,7 @@ pub(in crate::checkpoint) fn stage(
             },
         )?;
         let records_crc32 = Some(checksum.finish());
-        outcome = Some(Written { id: db_id(prints), stored_bytes: bytes, bytes, records_crc32 });
+        outcome = Some(Written { id: id.finish(), stored_bytes: bytes, bytes, records_crc32 });
         Ok(())
     })?;
     outcome.ok_or_else(body_was_not_run)

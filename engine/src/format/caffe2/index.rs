@@ -1,6 +1,6 @@
 //! Puts the records of a db together to blobs, and says what does not fit.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
@@ -68,8 +68,7 @@ pub struct At {
 #[derive(Debug, Default)]
 pub struct Builder {
     blobs: BTreeMap<String, Found>,
-    seen: HashMap<Vec<u8>, u64>,
-    prints: Vec<(Vec<u8>, [u8; 32])>,
+    id: IdBuilder,
     number: u64,
     readable: u64,
 }
@@ -86,8 +85,7 @@ impl Builder {
     pub fn add(&mut self, key: &[u8], len: u64, read: &mut ReadAt<'_>) -> Result<()> {
         let at = At { key: key.to_owned(), number: self.number, is_repeated: false };
         self.number += 1;
-        *self.seen.entry(key.to_owned()).or_default() += 1;
-        self.prints.push((key.to_owned(), fingerprint(key, len, read)?));
+        self.id.add(key, len, read)?;
         let text = std::str::from_utf8(key);
         let parsed = text
             .map_err(|_| Error::corrupt("key is not UTF-8"))
@@ -128,19 +126,15 @@ impl Builder {
                 "db holds neither a manifest nor records of Caffe2: {first}"
             )));
         }
-        let id = db_id(std::mem::take(&mut self.prints));
-        let seen = self.seen;
-        let entry = |(name, mut found): (String, Found)| {
-            for part in &mut found.parts {
-                part.at.is_repeated = seen.get(&part.at.key).is_some_and(|&times| times > 1);
-            }
+        mark_repeats(&mut self.blobs);
+        let entry = |(name, found): (String, Found)| {
             let contents = match found.damage {
                 Some(reason) => Err(reason),
                 None => assemble(found.parts).map_err(|error| reason(&error)),
             };
             Entry { name, stored_bytes: found.stored_bytes, contents }
         };
-        Ok(Index { id, blobs: self.blobs.into_iter().map(entry).collect() })
+        Ok(Index { id: self.id.finish(), blobs: self.blobs.into_iter().map(entry).collect() })
     }
 }
 
@@ -153,32 +147,60 @@ impl Entry {
     }
 }
 
-/// What tells a record from another without reading all of it: key, length, and both ends, where the headers are and the first and
-/// last elements of a tensor.
-pub fn fingerprint(key: &[u8], len: u64, read: &mut ReadAt<'_>) -> Result<[u8; 32]> {
-    let mut hasher = Sha256::new();
-    hasher.update((key.len() as u64).to_le_bytes());
-    hasher.update(key);
-    hasher.update(len.to_le_bytes());
-    let mut sample = [0; 2 * SAMPLE as usize];
-    let ends = if len <= 2 * SAMPLE { [0..len, len..len] } else { [0..SAMPLE, len - SAMPLE..len] };
-    for range in ends {
-        let wanted = usize::try_from(range.end - range.start).unwrap_or(0);
-        if let Some(into) = sample.get_mut(..wanted).filter(|into| !into.is_empty()) {
-            read(range.start, into)?;
-            hasher.update(into);
-        }
-    }
-    Ok(hasher.finalize().into())
+/// The id of a db, of its records in any order.
+///
+/// What tells a record from another without reading all of it: key, length, and both ends, where the headers are and the first and last
+/// elements of a tensor. The digests of these are added up, so that the same records give the same id in whatever order a db keeps
+/// them, and nothing of them needs to be remembered.
+#[derive(Debug, Default)]
+pub struct IdBuilder {
+    sums: [u64; 4],
 }
 
-/// The id of a db from its records' keys and [`fingerprint`]s: the same for the same records, in whatever order a db keeps them.
-pub fn db_id(mut prints: Vec<(Vec<u8>, [u8; 32])>) -> DbId {
-    prints.sort_unstable();
-    let mut hasher = Sha256::new();
-    prints.iter().for_each(|(_, print)| hasher.update(print));
-    let digest: [u8; 32] = hasher.finalize().into();
-    digest.first_chunk().copied().unwrap_or_default()
+impl IdBuilder {
+    /// Adds a record.
+    pub fn add(&mut self, key: &[u8], len: u64, read: &mut ReadAt<'_>) -> Result<()> {
+        let mut hasher = Sha256::new();
+        hasher.update((key.len() as u64).to_le_bytes());
+        hasher.update(key);
+        hasher.update(len.to_le_bytes());
+        let mut sample = [0; 2 * SAMPLE as usize];
+        let ends = if len <= 2 * SAMPLE { [0..len, len..len] } else { [0..SAMPLE, len - SAMPLE..len] };
+        for range in ends {
+            let wanted = usize::try_from(range.end - range.start).unwrap_or(0);
+            if let Some(into) = sample.get_mut(..wanted).filter(|into| !into.is_empty()) {
+                read(range.start, into)?;
+                hasher.update(into);
+            }
+        }
+        let digest: [u8; 32] = hasher.finalize().into();
+        for (sum, part) in self.sums.iter_mut().zip(digest.chunks_exact(8)) {
+            *sum = sum.wrapping_add(part.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)));
+        }
+        Ok(())
+    }
+
+    /// The id.
+    pub fn finish(&self) -> DbId {
+        let sums = self.sums.map(u64::to_le_bytes).concat();
+        let digest: [u8; 32] = Sha256::digest(sums).into();
+        digest.first_chunk().copied().unwrap_or_default()
+    }
+}
+
+/// Marks the records whose key others have too.
+fn mark_repeats(blobs: &mut BTreeMap<String, Found>) {
+    let mut keys: Vec<&[u8]> =
+        blobs.values().flat_map(|found| &found.parts).map(|part| part.at.key.as_slice()).collect();
+    keys.sort_unstable();
+    let pairs = keys.iter().zip(keys.iter().skip(1));
+    let repeated: BTreeSet<Vec<u8>> = pairs.filter(|(a, b)| a == b).map(|(key, _)| key.to_vec()).collect();
+    if repeated.is_empty() {
+        return;
+    }
+    for part in blobs.values_mut().flat_map(|found| &mut found.parts) {
+        part.at.is_repeated = repeated.contains(&part.at.key);
+    }
 }
 
 fn check_name(name: &str) -> Result<()> {

@@ -75,9 +75,9 @@ impl Record {
             return Err(Error::corrupt("record has no type"));
         }
         let tensor = blob.tensor.as_ref();
-        let is_own_kind = tensor.is_none_or(|tensor| tensor.data_type != Some(DataType::Undefined as i32));
+        let is_typed = tensor.is_none_or(|tensor| tensor.data_type != Some(DataType::Undefined as i32));
         let is_empty = tensor.is_some_and(|tensor| tensor.dims == [0]);
-        if type_name == TENSOR && (is_own_kind || is_empty) {
+        if type_name == TENSOR && (is_typed || is_empty) {
             let tensor = tensor.ok_or_else(|| Error::corrupt("record of a tensor has no tensor"))?;
             return Ok(Self { blob: name, piece: Piece::Tensor(TensorPiece::new(tensor, runs)?) });
         }
