@@ -29,7 +29,7 @@ struct Record<'c> {
     /// Of a tensor.
     elements: Range<u64>,
     holders: Holders,
-    /// No more bytes than this.
+    /// No more bytes than this; of a chunk of strings about so many, but of all chunks together no more.
     bytes: u64,
 }
 
@@ -49,12 +49,16 @@ pub(in crate::checkpoint) fn stage(
         records.sort_by(|a, b| a.key.cmp(&b.key));
     }
     let most = capabilities.max_value_len.min(MAX_MESSAGE);
-    if let Some(large) = records.iter().find(|record| record.bytes > most) {
-        return Err(Error::invalid(format!(
-            "blob does not fit one record; give a smaller chunk size blob=`{}` bytes=`{}` most=`{most}`",
-            large.blob.name, large.bytes
-        )));
-    }
+    let fits = |record: &Record<'_>, bytes: u64| {
+        if bytes <= most {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "blob does not fit one record; give a smaller chunk size blob=`{}` bytes=`{bytes}` most=`{most}`",
+            record.blob.name
+        )))
+    };
+    records.iter().try_for_each(|record| fits(record, record.bytes))?;
     note_own(place, source)?;
     let limits = place.options.limits;
     let plan = WritePlan {
@@ -76,6 +80,8 @@ pub(in crate::checkpoint) fn stage(
             },
             |record| {
                 let value = record.encode(content).context(|| format!("blob `{}`", record.blob.name))?;
+                // Of strings only all together were known before.
+                fits(record, value.len() as u64)?;
                 let crc32 = Checksum::of(record.key.as_bytes(), value.pieces());
                 Ok((value, crc32))
             },
@@ -128,8 +134,12 @@ fn plan_blob<'c>(
     for number in 0..count.div_ceil(step).max(1) {
         let elements = number * step..count.min((number + 1).saturating_mul(step));
         let values = match dtype {
-            // What each string takes is not known; all of them is a bound.
-            DType::String => content.bytes_of(blob) + 11 * (elements.end - elements.start),
+            // What each string takes is not known: its share of what all of them do.
+            DType::String => {
+                let own = u128::from(content.bytes_of(blob)) * u128::from(elements.end - elements.start);
+                let share = u64::try_from(own.div_ceil(u128::from(count.max(1)))).unwrap_or(u64::MAX);
+                share.saturating_add(11 * (elements.end - elements.start))
+            }
             dtype => encode::max_bytes(*dtype, elements.end - elements.start, holders),
         };
         let bytes = values.saturating_add(names + dims);
