@@ -3,8 +3,8 @@
 //! An epoch is complete when its record says so and every db that the record names is there, opens, and is of the save that the
 //! record names: dbs of different attempts at one epoch never count as one.
 //!
-//! Caffe2 wrote no records. An epoch older than the first that we saved in a place is complete when every node that has such dbs has
-//! one of it that opens and is in the caffe2 layout.
+//! Caffe2 wrote no records. An epoch that has none, and that we did not begin, is complete when every node that has dbs of such epochs
+//! has one of it that opens and is in the caffe2 layout.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -94,32 +94,29 @@ pub(super) fn epochs(place: &Checkpoints) -> Result<Vec<EpochState>> {
     nodes.into_iter().map(|(epoch, nodes)| epoch_state(place, epoch, nodes, &unrecorded)).collect()
 }
 
-/// What a place holds from before its first epoch record.
+/// The epochs of a place that may be Caffe2's own.
+#[derive(Default)]
 struct Unrecorded {
-    /// The first epoch that needs one.
-    end: u64,
-    /// The nodes of the dbs of older ones.
+    epochs: BTreeSet<u64>,
+    /// The nodes that have dbs of them.
     nodes: BTreeSet<String>,
-}
-
-/// The first epoch that needs a record to count.
-fn first_of_ours(place: &Checkpoints) -> Result<u64> {
-    let records = place.records()?;
-    let recorded = records.epochs()?.first().copied().unwrap_or(u64::MAX);
-    Ok(recorded.min(records.own_caffe2_epochs()?.unwrap_or(u64::MAX)))
 }
 
 impl Unrecorded {
     fn of(place: &Checkpoints, dbs: &[DbName]) -> Result<Self> {
-        let end = first_of_ours(place)?;
-        let older = dbs.iter().filter(|db| db.epoch < end);
-        Ok(Self { end, nodes: older.map(|db| db.node.clone()).collect() })
+        let records = place.records()?;
+        let known: BTreeSet<u64> = records.epochs()?.into_iter().chain(records.begun()?).collect();
+        let unknown = || dbs.iter().filter(|db| !known.contains(&db.epoch));
+        Ok(Self {
+            epochs: unknown().map(|db| db.epoch).collect(),
+            nodes: unknown().map(|db| db.node.clone()).collect(),
+        })
     }
 
     /// Whether the dbs of an epoch without a record are complete.
     fn completeness(&self, epoch: u64, nodes: &[NodeState]) -> Completeness {
         let without = || Completeness::Incomplete("it has no epoch record".to_owned());
-        if epoch >= self.end || nodes.is_empty() {
+        if !self.epochs.contains(&epoch) || nodes.is_empty() {
             return without();
         }
         for state in nodes {
@@ -151,7 +148,7 @@ pub(super) fn latest_complete(place: &Checkpoints) -> Result<Option<u64>> {
 impl Checkpoints {
     /// One epoch: the dbs that its record names, and whether it is complete.
     pub fn epoch(&self, epoch: u64) -> Result<EpochState> {
-        let mut unrecorded = Unrecorded { end: 0, nodes: BTreeSet::new() };
+        let mut unrecorded = Unrecorded::default();
         let nodes: Vec<DbName> = match self.records()?.get(epoch) {
             Ok(Some(record)) => {
                 record.nodes.iter().map(|node| DbName { epoch, node: node.node.clone() }).collect()
@@ -162,7 +159,7 @@ impl Checkpoints {
                     dbs => dbs?,
                 };
                 unrecorded = Unrecorded::of(self, &dbs)?;
-                dbs.into_iter().filter(|db| epoch < unrecorded.end && db.epoch == epoch).collect()
+                dbs.into_iter().filter(|db| unrecorded.epochs.contains(&epoch) && db.epoch == epoch).collect()
             }
             Err(error) if error.kind() == ErrorKind::Corrupt => Vec::new(),
             Err(error) => return Err(error),
@@ -182,26 +179,22 @@ impl Checkpoints {
         Ok(EpochState { epoch: name.epoch, completeness, record: None, nodes: vec![state] })
     }
 
-    /// The epochs that may be complete, ascending: those that have a record, and before the first of them those of which Caffe2 wrote
-    /// a db.
+    /// The epochs that may be complete, ascending: those that have a record, and those of which Caffe2 wrote a db.
     pub(crate) fn candidates(&self) -> Result<Vec<u64>> {
-        let recorded = self.records()?.epochs()?;
+        let mut candidates: BTreeSet<u64> = self.records()?.epochs()?.into_iter().collect();
         let dbs = match self.list() {
             // A place that does not exist yet has no epochs.
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             dbs => dbs?,
         };
-        let first = first_of_ours(self)?;
-        let mut candidates = Vec::new();
-        for db in dbs.iter().filter(|db| db.epoch < first) {
+        let unrecorded = Unrecorded::of(self, &dbs)?;
+        for db in dbs.iter().filter(|db| unrecorded.epochs.contains(&db.epoch)) {
             let contents = node_state(self, db)?.contents;
             if contents.is_ok_and(|contents| contents.layout == Layout::Caffe2) {
-                candidates.push(db.epoch);
+                candidates.insert(db.epoch);
             }
         }
-        candidates.dedup();
-        candidates.extend(recorded);
-        Ok(candidates)
+        Ok(candidates.into_iter().collect())
     }
 }
 

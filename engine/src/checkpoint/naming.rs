@@ -54,9 +54,6 @@ pub fn guess_db_name(name: &str) -> DbName {
     DbName { epoch: extension.parse().ok().filter(|_| digits).unwrap_or(0), node: stem.to_owned() }
 }
 
-/// The name of the record that says from which epoch on the dbs in the caffe2 layout are ours, and need an epoch record to count.
-pub const OWN_CAFFE2_EPOCHS: &str = "caffe2.own-from";
-
 /// The name of the record that says that an epoch is complete.
 pub fn epoch_record_name(epoch: u64) -> String {
     format!("epoch.{epoch}")
@@ -65,6 +62,16 @@ pub fn epoch_record_name(epoch: u64) -> String {
 /// The inverse of [`epoch_record_name`].
 pub fn parse_epoch_record_name(name: &str) -> Option<u64> {
     parse_number(name.strip_prefix("epoch.")?)
+}
+
+/// The name of the record that says that a save of an epoch in the caffe2 layout has begun and its epoch record is not there yet.
+pub fn begun_record_name(epoch: u64) -> String {
+    format!("begun.{epoch}")
+}
+
+/// The inverse of [`begun_record_name`].
+pub fn parse_begun_record_name(name: &str) -> Option<u64> {
+    parse_number(name.strip_prefix("begun.")?)
 }
 
 /// A number as `Display` writes it: no sign, no leading zeros.
@@ -84,6 +91,7 @@ mod tests {
                 let name = db_name(node, epoch).unwrap();
                 assert_eq!(parse_db_name(&name), Some(DbName { epoch, node: node.to_owned() }));
                 assert_eq!(parse_epoch_record_name(&epoch_record_name(epoch)), Some(epoch));
+                assert_eq!(parse_begun_record_name(&begun_record_name(epoch)), Some(epoch));
             }
         }
     }

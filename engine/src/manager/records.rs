@@ -177,7 +177,9 @@ impl EpochRecords {
         let stored = Bytes::from(record.encode()?);
         self.records
             .put(&naming::epoch_record_name(record.epoch), stored, PutMode::Replace)
-            .context(|| format!("cannot write the record of epoch {}", record.epoch))
+            .context(|| format!("cannot write the record of epoch {}", record.epoch))?;
+        // From here on the record counts, whether this succeeds or not.
+        self.records.delete(&naming::begun_record_name(record.epoch))
     }
 
     /// Adds a node to an epoch's record, or replaces it there, and makes the record if there is none. For epochs that are put
@@ -190,23 +192,22 @@ impl EpochRecords {
         self.put(&EpochRecord::new(epoch, nodes))
     }
 
-    /// The first epoch of which we began to save a db in the caffe2 layout; `None` if there is none. Older ones are Caffe2's own, which
-    /// knows no epoch records.
-    pub fn own_caffe2_epochs(&self) -> Result<Option<u64>> {
-        let stored = self.records.get(naming::OWN_CAFFE2_EPOCHS)?;
-        let parse = |stored: Bytes| std::str::from_utf8(&stored).ok()?.trim_end().parse().ok();
-        let damaged = || {
-            Error::corrupt(format!("record does not hold an epoch record=`{}`", naming::OWN_CAFFE2_EPOCHS))
-        };
-        stored.map(|stored| parse(stored).ok_or_else(damaged)).transpose()
-    }
-
-    /// Notes, before anything of it is visible, that a db of `epoch` in the caffe2 layout is ours.
-    pub fn note_own_caffe2_epoch(&self, epoch: u64) -> Result<()> {
-        if self.own_caffe2_epochs()?.is_some_and(|first| first <= epoch) {
+    /// Notes that dbs of `epoch` in the caffe2 layout are being saved, before any of them is visible. Until its record is put, the epoch
+    /// does not count; without this it would pass for one of Caffe2, which knows no epoch records, before all its nodes are there.
+    pub fn begin(&self, epoch: u64) -> Result<()> {
+        let name = naming::begun_record_name(epoch);
+        if self.records.get(&name)?.is_some()
+            || self.records.get(&naming::epoch_record_name(epoch))?.is_some()
+        {
             return Ok(());
         }
-        self.records.put(naming::OWN_CAFFE2_EPOCHS, Bytes::from(format!("{epoch}\n")), PutMode::Replace)
+        self.records.put(&name, Bytes::from_static(b"begun\n"), PutMode::Replace)
+    }
+
+    /// The epochs that were begun and have no record yet.
+    pub fn begun(&self) -> Result<Vec<u64>> {
+        let names = self.records.list().context(|| "cannot list epoch records")?;
+        Ok(names.iter().filter_map(|name| naming::parse_begun_record_name(name)).collect())
     }
 
     /// Takes an epoch's record away: it is not complete any more. `Ok` if there is none.

@@ -59,7 +59,7 @@ pub(in crate::checkpoint) fn stage(
         )))
     };
     records.iter().try_for_each(|record| fits(record, record.bytes))?;
-    note_own(place, source)?;
+    begin(place, source)?;
     let limits = place.options.limits;
     let plan = WritePlan {
         records: records.len() as u64,
@@ -104,11 +104,10 @@ pub(in crate::checkpoint) fn stage(
     outcome.ok_or_else(body_was_not_run)
 }
 
-/// A db of a node and an epoch counts by its epoch record, as every one of ours; without this it would pass for Caffe2's, which has
-/// none, before the other nodes have theirs.
-fn note_own(place: &Checkpoints, source: &Source) -> Result<()> {
+/// Notes that a db of a node and an epoch is being saved.
+fn begin(place: &Checkpoints, source: &Source) -> Result<()> {
     match parse_db_name(source.name()) {
-        Some(name) => place.records()?.note_own_caffe2_epoch(name.epoch),
+        Some(name) => place.records()?.begin(name.epoch),
         None => Ok(()),
     }
 }
@@ -216,7 +215,7 @@ pub(in crate::checkpoint) fn copy_records(
     to: &Checkpoints,
     target: &Source,
 ) -> Result<u64> {
-    note_own(to, target)?;
+    begin(to, target)?;
     let db = checkpoint.db();
     let mut keys = Vec::new();
     let mut bytes = 0;
