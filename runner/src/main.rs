@@ -1,6 +1,6 @@
 //! The command `ckpt`: from arguments to an exit code.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::panic;
 use std::process::ExitCode;
 
@@ -38,7 +38,8 @@ fn start_logging(common: &Common) {
         (false, 1) => LevelFilter::INFO,
         (false, _) => LevelFilter::DEBUG,
     };
-    let logs = tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(level);
+    let ansi = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let logs = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(ansi).with_max_level(level);
     // The only one who starts it is this function, once.
     let _ = logs.without_time().with_target(false).try_init();
 }

@@ -677,6 +677,41 @@ fn nets_and_pickles_are_imported() {
     assert_eq!(read.tensor("w").unwrap().as_slice::<f32>().unwrap(), [1.0, 2.0]);
 }
 
+/// A copy into the folder that it came from, and a save over another's files, each lost Caffe2's checkpoints.
+#[test]
+fn nothing_is_written_over_what_is_copied_or_belongs_to_another_db_type() {
+    let place = Place::new();
+    let (file, _) = place.model("m.safetensors", 2, 100);
+    let job = place.path("job");
+    fs::create_dir(&job).unwrap();
+    for name in ["trainer_0.1", "trainer_0.2"] {
+        fs::copy(fixture(&format!("golden/job/{name}")), job.join(name)).unwrap();
+    }
+    let (minidb, files) = (place.store("minidb", "job"), place.store("files", "job"));
+    for (to, more) in
+        [(&files, &["--layout", "native"][..]), (&minidb, &[]), (&place.store("files", "../job"), &[])]
+    {
+        let args = [&["copy", &minidb, to][..], more].concat();
+        let run = place.run(&args);
+        assert!(matches!(run.status.code(), Some(USAGE | FAILED)), "{args:?}");
+    }
+    let import = ["import", &file, &files, "--node", "trainer_0", "--epoch", "2"];
+    assert!(place.error(FAILED, &import).contains("db of db_type `minidb`"));
+    for name in ["trainer_0.1", "trainer_0.2"] {
+        let golden = fs::read(fixture(&format!("golden/job/{name}"))).unwrap();
+        assert_eq!(fs::read(job.join(name)).unwrap(), golden);
+    }
+    let latest = || place.json(DONE, &["show", &minidb])["epoch"].clone();
+    assert_eq!(latest(), 2);
+    // A node of ours beside them, of an older epoch, takes nothing from Caffe2's newer ones.
+    place.expect(DONE, &["import", &file, &minidb, "--node", "extra", "--epoch", "0"]);
+    assert_eq!(latest(), 2);
+    let again = place.json(DONE, &["import", &file, &minidb, "--node", "extra", "--epoch", "0"]);
+    assert_eq!(again["replaced"], true);
+    let wrong = place.error(USAGE, &["import", &file, "minidb:./x.minidb", "--node", "n", "--epoch", "0"]);
+    assert!(wrong.contains("name the folder"), "{wrong}");
+}
+
 /// A minidb file has no checksums; the epoch record beside those that we write has one over all records.
 #[test]
 fn a_flip_in_a_number_of_a_minidb_file_is_noticed_by_the_epoch_record() {

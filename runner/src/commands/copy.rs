@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ckpt_engine::checkpoint::{Checkpoints, CopyOutcome, Options};
+use ckpt_engine::db::Locality;
 use ckpt_engine::manager::{EpochRecord, NodeRecord};
 use serde_json::json;
 
@@ -26,7 +27,8 @@ pub(super) fn run(context: &Context, args: &CopyArgs) -> Outcome {
     let started = Instant::now();
     let from = context.store(&args.store, !args.which.epochs.is_empty() || args.which.node.is_some())?;
     let layout = args.layout.map(Into::into);
-    let to = context.place(&args.dst, Options { layout, ..context.options.clone() })?;
+    let to = context.target(&args.dst, Options { layout, ..context.options.clone() })?;
+    check_apart(&from.place, &to)?;
     let mut epochs: BTreeMap<u64, Vec<Chosen>> = BTreeMap::new();
     for chosen in from.choose_many(&args.which.epochs, args.which.node.as_deref())? {
         epochs.entry(chosen.name.epoch).or_default().push(chosen);
@@ -63,6 +65,24 @@ pub(super) fn run(context: &Context, args: &CopyArgs) -> Outcome {
         )
     })?;
     Ok(Answer::Yes)
+}
+
+/// A copy into the folder that it comes from would replace what it copies.
+fn check_apart(from: &Checkpoints, to: &Checkpoints) -> Result<(), Failure> {
+    let is_local = |place: &Checkpoints| place.driver().capabilities().locality == Locality::Local;
+    let real = |place: &Checkpoints| std::fs::canonicalize(place.prefix()).ok();
+    let same = match (is_local(from), is_local(to)) {
+        (true, true) => real(from).is_some_and(|path| Some(path) == real(to)),
+        (false, false) => from.driver().db_type() == to.driver().db_type() && from.prefix() == to.prefix(),
+        _ => false,
+    };
+    if same {
+        return Err(Failure::usage(format!(
+            "source and destination are the same place; copy to another one place=`{}`",
+            from.prefix()
+        )));
+    }
+    Ok(())
 }
 
 fn copy_db(from: &Store, chosen: &Chosen, to: &Checkpoints, copied: &mut Copied) -> Result<(), Failure> {

@@ -29,7 +29,6 @@ pub(super) fn run(context: &Context, args: &ExportArgs) -> Outcome {
     let store = context.store(&args.store, args.which.epoch.is_some() || args.which.node.is_some())?;
     let checkpoint = store.open_one(args.which.epoch, args.which.node.as_deref())?;
     let loaded = checkpoint.load(&selection(&args.blobs))?;
-    let bytes: u64 = loaded.iter().map(|(_, blob)| blob.data().len() as u64).sum();
     let metadata = checkpoint.about().metadata.clone();
     let mut exported = Exported { metadata, ..Exported::default() };
     for (name, blob) in loaded.iter() {
@@ -38,6 +37,7 @@ pub(super) fn run(context: &Context, args: &ExportArgs) -> Outcome {
     if let Some((_, error)) = exported.left_out.pop_if(|_| !args.blobs.is_empty()) {
         return Err(error.into());
     }
+    let bytes: u64 = exported.workspace.iter().map(|(_, blob)| blob.data().len() as u64).sum();
     for (name, error) in &exported.left_out {
         tracing::warn!(blob = name, %error, "left out");
     }

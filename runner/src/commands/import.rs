@@ -20,7 +20,7 @@ pub(super) fn run(context: &Context, args: &ImportArgs) -> Outcome {
     naming::check_node(&args.node).map_err(Failure::Usage)?;
     let layout = args.layout.map(Into::into);
     let options = Options { layout, compression: args.compress, ..context.options.clone() };
-    let place = context.place(&args.store, options.clone())?;
+    let place = context.target(&args.store, options.clone())?;
     let is_caffe2 = place.layout() == Layout::Caffe2;
     if is_caffe2 && args.compress != Compression::None {
         return Err(Failure::usage(
@@ -33,11 +33,13 @@ pub(super) fn run(context: &Context, args: &ImportArgs) -> Outcome {
         tracing::warn!(keys, "the caffe2 layout keeps no metadata: left out");
     }
     let place = place.with_options(Options { metadata, ..options });
+    let replaced = place.exists(&args.node, args.epoch)?;
     let report = place.save(&workspace, &args.node, args.epoch)?;
     place.records()?.add_node(args.epoch, NodeRecord::new(&args.node, &report))?;
     let seconds = started.elapsed().as_secs_f64();
     let document = serde_json::json!({
         "db": report.db,
+        "replaced": replaced,
         "blobs": report.blobs,
         "bytes": report.bytes,
         "stored_bytes": report.stored_bytes,
@@ -47,11 +49,12 @@ pub(super) fn run(context: &Context, args: &ImportArgs) -> Outcome {
     });
     context.output.print(&document, || {
         format!(
-            "saved {} blobs, {} ({} stored), as {} in {seconds:.2} s",
+            "saved {} blobs, {} ({} stored), as {} in {seconds:.2} s{}",
             report.blobs,
             size(report.bytes),
             size(report.stored_bytes),
-            report.db
+            report.db,
+            if replaced { ", in place of an older one" } else { "" }
         )
     })?;
     Ok(Answer::Yes)

@@ -145,6 +145,19 @@ impl Context {
         Ok(Checkpoints::new(driver, prefix).with_options(options))
     }
 
+    /// A STORE to write. Of a db_type that keeps single files, a name that ends as one does is a mistake: a folder of that name would
+    /// be made.
+    fn target(&self, store: &StoreArg, options: Options) -> Result<Checkpoints, Failure> {
+        let place = self.place(store, options)?;
+        let is_file = [".minidb", ".mdl"].iter().any(|extension| store.prefix.ends_with(extension));
+        if is_file && place.driver().db_type() == "minidb" {
+            return Err(Failure::usage(format!(
+                "name the folder to write to: it will hold the file NODE.EPOCH, as Caffe2 names it store=`{store}`"
+            )));
+        }
+        Ok(place)
+    }
+
     /// A STORE to read: a place or one db of it. `chosen` says that the command line names an epoch or a node, so that the STORE
     /// can only be a place.
     fn store(&self, store: &StoreArg, chosen: bool) -> Result<Store, Failure> {

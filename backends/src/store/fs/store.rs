@@ -1,7 +1,7 @@
 //! [`Store`] over a file system: one file per name.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use ckpt_engine::Result;
 use ckpt_engine::db::{Capabilities, Layout, Limits, Locality, Order, ReadSink, Records, Source, Values};
+use ckpt_engine::{Error, Result};
 
 use super::behind::FileWriter;
 use super::{FsRecords, Wanted, db_path, destroy_file, file_exists, io_error, list_files, wrong_type};
@@ -49,7 +49,9 @@ impl Store for FsStore {
     }
 
     fn create(&self, at: &Source, expected: Expected) -> Result<Box<dyn Writer>> {
-        Ok(Box::new(FileWriter::create(&db_path(at.prefix(), at.name())?, expected)?))
+        let path = db_path(at.prefix(), at.name())?;
+        check_kind(self.db_type, &path)?;
+        Ok(Box::new(FileWriter::create(&path, expected)?))
     }
 
     fn open(&self, at: &Source) -> Result<Opened> {
@@ -80,6 +82,33 @@ impl Store for FsStore {
     fn records(&self, prefix: &str) -> Result<Arc<dyn Records>> {
         Ok(Arc::new(FsRecords::new(prefix)))
     }
+}
+
+/// Fails if the file that would be replaced is a db of the other db_type that keeps files under the same names. What is damaged may be
+/// replaced.
+fn check_kind(db_type: &str, path: &Path) -> Result<()> {
+    let mut head = Vec::new();
+    // Whatever keeps us from looking keeps us from writing too, and is told then.
+    let Ok(file) = File::open(path) else { return Ok(()) };
+    let Ok(found) = file.metadata() else { return Ok(()) };
+    if !found.is_file() || file.take(16).read_to_end(&mut head).is_err() {
+        return Ok(());
+    }
+    let is_pack = head.starts_with(b"CKPTPACK");
+    // The lengths of a first entry that fits the file.
+    let mut lens =
+        head.chunks_exact(4).map(|bytes| bytes.first_chunk().map_or(0, |bytes| i32::from_le_bytes(*bytes)));
+    let (key, value) = (i64::from(lens.next().unwrap_or(0)), i64::from(lens.next().unwrap_or(0)));
+    let is_minidb = (1..=4096).contains(&key) && value > 0 && (8 + key + value).unsigned_abs() <= found.len();
+    let other = match db_type {
+        "minidb" if is_pack => "files",
+        "files" if is_minidb => "minidb",
+        _ => return Ok(()),
+    };
+    Err(Error::invalid(format!(
+        "file is a db of db_type `{other}`, which would be lost; save to another folder path=`{}`",
+        path.display()
+    )))
 }
 
 /// An open file. It stays the same one if another takes its name.
