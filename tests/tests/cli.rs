@@ -689,7 +689,7 @@ fn nothing_is_written_over_what_is_copied_or_belongs_to_another_db_type() {
     }
     let (minidb, files) = (place.store("minidb", "job"), place.store("files", "job"));
     for (to, more) in
-        [(&files, &["--layout", "native"][..]), (&minidb, &[]), (&place.store("files", "../job"), &[])]
+        [(&files, &["--layout", "native"][..]), (&minidb, &[]), (&place.store("files", "./job"), &[])]
     {
         let args = [&["copy", &minidb, to][..], more].concat();
         let run = place.run(&args);
@@ -703,11 +703,36 @@ fn nothing_is_written_over_what_is_copied_or_belongs_to_another_db_type() {
     }
     let latest = || place.json(DONE, &["show", &minidb])["epoch"].clone();
     assert_eq!(latest(), 2);
+    assert_eq!(place.json(DONE, &["verify", &minidb])["without_checksums"], 2);
+    assert!(place.expect(DONE, &["verify", &minidb]).contains("have no checksums"));
     // A node of ours beside them, of an older epoch, takes nothing from Caffe2's newer ones.
     place.expect(DONE, &["import", &file, &minidb, "--node", "extra", "--epoch", "0"]);
     assert_eq!(latest(), 2);
     let again = place.json(DONE, &["import", &file, &minidb, "--node", "extra", "--epoch", "0"]);
     assert_eq!(again["replaced"], true);
+    // Of two nodes of Caffe2's one is gone.
+    fs::copy(fixture("golden/job/trainer_1.1"), job.join("trainer_1.1")).unwrap();
+    let verified = place.json(NO, &["verify", &minidb]);
+    assert!(verified["damage"][0]["reason"].as_str().unwrap().contains("trainer_1"), "{verified}");
+    assert!(
+        place
+            .error(FAILED, &["show", &format!("{minidb}/trainer_0.1"), "--epoch", "1"])
+            .contains("leave out --epoch")
+    );
+    assert!(place.error(FAILED, &["ls", &minidb, "--epoch", "77"]).contains("no such epoch"));
+    let real = format!("minidb:{}", fixture("real"));
+    assert!(place.expect(DONE, &["ls", &real]).contains("name one as the STORE"));
+    let compressed = place.store("leveldb", "snappy");
+    place.expect(
+        DONE,
+        &[
+            "copy",
+            &real.replace("real", "checkpoints/single"),
+            &compressed,
+            "--db-option",
+            "compression=snappy",
+        ],
+    );
     let wrong = place.error(USAGE, &["import", &file, "minidb:./x.minidb", "--node", "n", "--epoch", "0"]);
     assert!(wrong.contains("name the folder"), "{wrong}");
 }

@@ -16,6 +16,9 @@ use crate::format::manifest::id_text;
 use crate::manager::EpochRecord;
 use crate::pipeline;
 
+/// Why an epoch is not complete that never was.
+const NO_RECORD: &str = "it has no epoch record";
+
 /// One epoch of a place.
 #[derive(Clone, Debug)]
 pub struct EpochState {
@@ -30,6 +33,14 @@ pub struct EpochState {
 }
 
 impl EpochState {
+    /// Whether it was complete once, by its record or by what Caffe2 left, and is not any more: it has lost something.
+    pub fn has_lost(&self) -> bool {
+        match &self.completeness {
+            Completeness::Complete => false,
+            Completeness::Incomplete(reason) => self.record.is_some() || reason != NO_RECORD,
+        }
+    }
+
     /// Whether the epoch is complete.
     pub fn is_complete(&self) -> bool {
         self.completeness == Completeness::Complete
@@ -115,7 +126,7 @@ impl Unrecorded {
 
     /// Whether the dbs of an epoch without a record are complete.
     fn completeness(&self, epoch: u64, nodes: &[NodeState]) -> Completeness {
-        let without = || Completeness::Incomplete("it has no epoch record".to_owned());
+        let without = || Completeness::Incomplete(NO_RECORD.to_owned());
         if !self.epochs.contains(&epoch) || nodes.is_empty() {
             return without();
         }

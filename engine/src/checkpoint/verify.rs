@@ -16,6 +16,9 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// What is wrong, by blob and range.
     pub damage: Vec<Damage>,
+    /// Whether only the structure could be checked, beside what the store checks by itself: a db in the caffe2 layout of which no epoch
+    /// record keeps a checksum.
+    pub structure_only: bool,
 }
 
 impl VerifyReport {
@@ -43,8 +46,12 @@ pub(super) fn verify(place: &Checkpoints, source: &Source) -> Result<VerifyRepor
     match place.open_source(source.clone()) {
         Ok(checkpoint) => {
             let mut report = checkpoint.verify().context(|| format!("cannot verify db `{label}`"))?;
-            if report.is_ok() {
-                report.damage.extend(differs_from_record(place, &checkpoint)?);
+            if report.is_ok() && checkpoint.about().layout == Layout::Caffe2 {
+                let recorded = recorded_crc32(place, &checkpoint)?;
+                report.structure_only = recorded.is_none();
+                report
+                    .damage
+                    .extend(recorded.map(|crc32| differs(&checkpoint, crc32)).transpose()?.flatten());
             }
             Ok(report)
         }
@@ -56,12 +63,10 @@ pub(super) fn verify(place: &Checkpoints, source: &Source) -> Result<VerifyRepor
     }
 }
 
-/// Compares a db in the caffe2 layout, which has no checksums, with what its epoch record says of it.
-fn differs_from_record(place: &Checkpoints, checkpoint: &Checkpoint) -> Result<Option<Damage>> {
+/// What the epoch record of a db in the caffe2 layout, which has no checksums, says of its records.
+fn recorded_crc32(place: &Checkpoints, checkpoint: &Checkpoint) -> Result<Option<u32>> {
     let about = checkpoint.about();
-    let is_its_name =
-        place.source(&about.node, about.epoch).is_ok_and(|source| source == *checkpoint.source());
-    if about.layout == Layout::Native || !is_its_name {
+    if !place.source(&about.node, about.epoch).is_ok_and(|source| source == *checkpoint.source()) {
         return Ok(None);
     }
     let record = match place.records()?.get(about.epoch) {
@@ -71,14 +76,16 @@ fn differs_from_record(place: &Checkpoints, checkpoint: &Checkpoint) -> Result<O
     };
     let id = id_text(checkpoint.id());
     let nodes = record.into_iter().flat_map(|record| record.nodes);
-    let recorded = nodes.filter(|node| node.node == about.node && node.id == id).find_map(|node| node.crc32);
-    let Some(recorded) = recorded else { return Ok(None) };
+    Ok(nodes.filter(|node| node.node == about.node && node.id == id).find_map(|node| node.crc32))
+}
+
+fn differs(checkpoint: &Checkpoint, expected: u32) -> Result<Option<Damage>> {
     let found = checkpoint.records_crc32()?.unwrap_or_default();
     let reason = format!(
-        "checksum of its records differs from the epoch record expected=`{recorded:08x}` found=`{found:08x}`"
+        "checksum of its records differs from the epoch record expected=`{expected:08x}` found=`{found:08x}`"
     );
     let damage = Damage { db: checkpoint.label().to_owned(), blob: None, range: None, reason };
-    Ok((found != recorded).then_some(damage))
+    Ok((found != expected).then_some(damage))
 }
 
 /// The error and what is below it in one line.

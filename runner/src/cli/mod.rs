@@ -42,7 +42,7 @@ pub struct Common {
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
 
-    /// A setting of the store's driver; can be repeated
+    /// A setting of the store's driver, of copy of the destination's; can be repeated
     #[arg(long = "db-option", global = true, value_name = "KEY=VALUE", value_parser = key_value)]
     pub db_options: Vec<(String, String)>,
 }
@@ -62,9 +62,9 @@ pub enum Command {
     Exists(OneArgs),
     /// Read and check everything; name what is damaged
     Verify(ManyArgs),
-    /// Compare two checkpoints: added, removed, reshaped and changed blobs
+    /// Compare an epoch of two stores, the newest of each unless told otherwise: added, removed, reshaped and changed blobs
     Diff(DiffArgs),
-    /// Copy checkpoints to another store, of any db_type, verified; a copy that was cut short goes on
+    /// Copy checkpoints to another store, of any db_type: all epochs unless told otherwise, verified; a copy that was cut short goes on
     Copy(CopyArgs),
     /// Print a completion script for a shell
     Completions {

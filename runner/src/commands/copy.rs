@@ -25,7 +25,7 @@ struct Copied {
 
 pub(super) fn run(context: &Context, args: &CopyArgs) -> Outcome {
     let started = Instant::now();
-    let from = context.store(&args.store, !args.which.epochs.is_empty() || args.which.node.is_some())?;
+    let from = context.copied(&args.store, !args.which.epochs.is_empty() || args.which.node.is_some())?;
     let layout = args.layout.map(Into::into);
     let to = context.target(&args.dst, Options { layout, ..context.options.clone() })?;
     check_apart(&from.place, &to)?;

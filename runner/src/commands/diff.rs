@@ -19,13 +19,21 @@ pub(super) fn run(context: &Context, args: &DiffArgs) -> Outcome {
         ([one], [other]) => diff_dbs(&a, one, &b, other)?,
         _ => diff_nodes(&a, &in_a, &b, &in_b)?,
     };
+    let epoch = |chosen: &[Chosen]| chosen.first().map(|chosen| chosen.name.epoch);
+    let epochs = [epoch(&in_a), epoch(&in_b)];
     let document = json!({
         "equal": diff.is_equal(),
+        "epochs": epochs,
         "added": diff.added,
         "removed": diff.removed,
         "changed": diff.changed.iter().map(changed_json).collect::<Vec<_>>(),
     });
-    context.output.print(&document, || text(&diff))?;
+    let compared = match epochs {
+        [Some(a), Some(b)] if a == b => format!("epoch {a} of both"),
+        [Some(a), Some(b)] => format!("epoch {a} and epoch {b}"),
+        _ => String::new(),
+    };
+    context.output.print(&document, || text(&diff, &compared))?;
     Ok(Answer::from_yes(diff.is_equal()))
 }
 
@@ -72,11 +80,11 @@ fn changed_json(changed: &Changed) -> Value {
     }
 }
 
-fn text(diff: &Diff) -> String {
+fn text(diff: &Diff, compared: &str) -> String {
     if diff.is_equal() {
-        return "equal\n".to_owned();
+        return format!("equal: {compared}\n");
     }
-    let mut text = String::new();
+    let mut text = format!("different: {compared}\n");
     for blob in &diff.removed {
         text.push_str(&format!("- {}\n", name(blob)));
     }

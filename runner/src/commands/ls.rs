@@ -16,7 +16,8 @@ pub(super) fn run(context: &Context, args: &ManyArgs) -> Outcome {
         "store": store.name(),
         "epochs": epochs.iter().map(epoch_json).collect::<Vec<_>>(),
     });
-    context.output.print(&document, || text(&epochs))?;
+    let others = if epochs.is_empty() { store.other_dbs() } else { String::new() };
+    context.output.print(&document, || text(&epochs) + &others)?;
     Ok(Answer::Yes)
 }
 
@@ -42,11 +43,18 @@ fn chosen(store: &Store, args: &ManyArgs) -> Result<Vec<EpochState>, Failure> {
         let meant = only.as_ref().is_none_or(|only| only.name.epoch == state.epoch);
         meant && (args.which.epochs.is_empty() || asked)
     });
+    if epochs.is_empty() && !args.which.epochs.is_empty() {
+        // Says which there are.
+        store.choose_many(&args.which.epochs, args.which.node.as_deref())?;
+    }
     for state in &mut epochs {
         state.nodes.retain(|node| {
             let asked = args.which.node.as_ref().is_none_or(|wanted| *wanted == node.node);
             asked && only.as_ref().is_none_or(|only| only.name.node == node.node)
         });
+    }
+    if args.which.node.is_some() && epochs.iter().all(|state| state.nodes.is_empty()) {
+        store.choose_many(&args.which.epochs, args.which.node.as_deref())?;
     }
     Ok(epochs)
 }

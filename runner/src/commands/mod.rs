@@ -131,7 +131,16 @@ impl Context {
 
     /// The place that a STORE names. An unknown db_type or setting is wrong usage.
     fn place(&self, store: &StoreArg, options: Options) -> Result<Checkpoints, Failure> {
-        let driver = self.registry.driver(&store.db_type, self.driver_options.clone());
+        self.place_with(store, options, self.driver_options.clone())
+    }
+
+    fn place_with(
+        &self,
+        store: &StoreArg,
+        options: Options,
+        driver_options: DriverOptions,
+    ) -> Result<Checkpoints, Failure> {
+        let driver = self.registry.driver(&store.db_type, driver_options);
         let driver = driver.map_err(|error| match error.kind() {
             ErrorKind::InvalidInput | ErrorKind::Unsupported => Failure::Usage(error),
             _ => Failure::Failed(error),
@@ -156,6 +165,12 @@ impl Context {
             )));
         }
         Ok(place)
+    }
+
+    /// The STORE that a copy comes from: `--db-option` is for where it goes.
+    fn copied(&self, store: &StoreArg, chosen: bool) -> Result<Store, Failure> {
+        let place = self.place_with(store, self.options.clone(), DriverOptions::new())?;
+        Ok(Store::new(place, store, chosen))
     }
 
     /// A STORE to read: a place or one db of it. `chosen` says that the command line names an epoch or a node, so that the STORE

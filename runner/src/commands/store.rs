@@ -29,7 +29,13 @@ pub(super) struct Chosen {
 
 impl Store {
     pub(super) fn new(place: Checkpoints, arg: &StoreArg, chosen: bool) -> Self {
-        let (db, suspect) = match if chosen { Ok(None) } else { as_db(&place) } {
+        let (db, suspect) = match as_db(&place) {
+            Ok(Some(_)) if chosen => (
+                None,
+                Some(Error::invalid(
+                    "it is one checkpoint; leave out --epoch and --node, or name its folder",
+                )),
+            ),
             Ok(db) => (db, None),
             Err(error) => (None, Some(error)),
         };
@@ -99,11 +105,26 @@ impl Store {
             (Failure::Failed(error), Some(suspect))
                 if self.place.list().map_or(true, |dbs| dbs.is_empty()) =>
             {
-                let message = format!("{error}; nor is it a db itself: {suspect}");
+                let message = format!("{error}; as a db itself: {suspect}");
                 Error::new(error.kind(), message).into()
             }
             (failure, _) => failure,
         })
+    }
+
+    /// What is there that is no checkpoint of a node and an epoch by its name, in words; nothing if there is nothing.
+    pub(super) fn other_dbs(&self) -> String {
+        let mut names = self.place.driver().list(self.place.prefix()).unwrap_or_default();
+        names.retain(|name| parse_db_name(name).is_none());
+        names.sort_unstable();
+        match names.first() {
+            None => String::new(),
+            Some(first) => format!(
+                "there are {} dbs that are not named NODE.EPOCH; name one as the STORE, such as {}/{first}\n",
+                names.len(),
+                self.name.trim_end_matches('/')
+            ),
+        }
     }
 
     fn choose(&self, epochs: &[EpochArg], node: Option<&str>) -> Result<Vec<Chosen>, Failure> {
@@ -137,9 +158,13 @@ impl Store {
             }
         }
         if dbs.is_empty() {
-            return Err(
-                Error::not_found(format!("the store holds no checkpoint store=`{}`", self.name)).into()
-            );
+            let others = self.other_dbs();
+            let others = if others.is_empty() { others } else { format!("; {}", others.trim_end()) };
+            return Err(Error::not_found(format!(
+                "the store holds no checkpoint{others} store=`{}`",
+                self.name
+            ))
+            .into());
         }
         let choose = |name: DbName| Ok(Chosen { source: self.place.source(&name.node, name.epoch)?, name });
         dbs.into_iter().map(choose).collect()

@@ -71,7 +71,7 @@ impl Native {
             }));
         }
         verify_strings(manifest, checkpoint, &mut damage)?;
-        Ok(VerifyReport { blobs: manifest.blobs.len() as u64, bytes, damage })
+        Ok(VerifyReport { blobs: manifest.blobs.len() as u64, bytes, damage, structure_only: false })
     }
 }
 
