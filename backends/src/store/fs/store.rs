@@ -1,7 +1,7 @@
 //! [`Store`] over a file system: one file per name.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -62,6 +62,11 @@ impl Store for FsStore {
             return Err(wrong_type(&path, Wanted::File));
         }
         let len = found.len();
+        if let Some(other) = other_kind(self.db_type, &file, len) {
+            let message =
+                format!("file is a db of db_type `{other}`: use that one path=`{}`", path.display());
+            return Err(Error::corrupt(message));
+        }
         let reader = FsReader { file, path, bytes_read: AtomicU64::new(0) };
         let tail = reader.fetch(len.saturating_sub(TAIL)..len)?;
         Ok(Opened { reader: Box::new(reader), len, tail })
@@ -87,28 +92,32 @@ impl Store for FsStore {
 /// Fails if the file that would be replaced is a db of the other db_type that keeps files under the same names. What is damaged may be
 /// replaced.
 fn check_kind(db_type: &str, path: &Path) -> Result<()> {
-    let mut head = Vec::new();
     // Whatever keeps us from looking keeps us from writing too, and is told then.
     let Ok(file) = File::open(path) else { return Ok(()) };
-    let Ok(found) = file.metadata() else { return Ok(()) };
-    if !found.is_file() || file.take(16).read_to_end(&mut head).is_err() {
-        return Ok(());
+    match file.metadata().ok().and_then(|found| other_kind(db_type, &file, found.len())) {
+        None => Ok(()),
+        Some(other) => Err(Error::invalid(format!(
+            "file is a db of db_type `{other}`, which would be lost; save to another folder path=`{}`",
+            path.display()
+        ))),
     }
-    let is_pack = head.starts_with(b"CKPTPACK");
+}
+
+/// The db_type that a file is of, if it is the other one that keeps files, by how it begins.
+fn other_kind(db_type: &str, file: &File, len: u64) -> Option<&'static str> {
+    let mut head = [0; 8];
+    file.read_exact_at(&mut head, 0).ok()?;
     // The lengths of a first entry that fits the file.
     let mut lens =
         head.chunks_exact(4).map(|bytes| bytes.first_chunk().map_or(0, |bytes| i32::from_le_bytes(*bytes)));
-    let (key, value) = (i64::from(lens.next().unwrap_or(0)), i64::from(lens.next().unwrap_or(0)));
-    let is_minidb = (1..=4096).contains(&key) && value > 0 && (8 + key + value).unsigned_abs() <= found.len();
-    let other = match db_type {
-        "minidb" if is_pack => "files",
-        "files" if is_minidb => "minidb",
-        _ => return Ok(()),
-    };
-    Err(Error::invalid(format!(
-        "file is a db of db_type `{other}`, which would be lost; save to another folder path=`{}`",
-        path.display()
-    )))
+    let (key, value) = (i64::from(lens.next()?), i64::from(lens.next()?));
+    let is_minidb = (1..=4096).contains(&key) && value > 0 && (8 + key + value).unsigned_abs() <= len;
+    match db_type {
+        // As a pack begins.
+        "minidb" if head == *b"CKPTPACK" => Some("files"),
+        "files" if is_minidb => Some("minidb"),
+        _ => None,
+    }
 }
 
 /// An open file. It stays the same one if another takes its name.
