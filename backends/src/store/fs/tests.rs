@@ -219,7 +219,7 @@ fn the_wrong_type_is_said() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(error.to_string().contains(".1"), "{error}");
     }
-    assert!(write_file(&dir, "new").unwrap_err().to_string().contains("`rocksdb` or `lmdb`"));
+    assert!(write_file(&dir, "new").unwrap_err().to_string().contains("`rocksdb`, `lmdb` or `leveldb`"));
     assert_eq!((read(&file).as_deref(), read(&dir).as_deref()), (Some("x"), Some("x")));
 }
 
