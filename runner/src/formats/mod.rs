@@ -45,7 +45,7 @@ impl Format {
             "pkl" => Ok(Self::Pickle),
             "pb" => Ok(Self::InitNet),
             _ => Err(Error::invalid(format!(
-                "unknown kind of file; known ones: .safetensors, .npz, .npy, .pkl file=`{}`",
+                "unknown kind of file; known ones: .safetensors, .npz, .npy, .pb, .pkl file=`{}`",
                 path.display()
             ))),
         }

@@ -93,7 +93,7 @@ pub(super) fn check_blob(name: &str, blob: &Blob) -> Result<()> {
 fn array_of<'b>(name: &str, blob: &'b Blob) -> Result<npy::Array<'b>> {
     let Blob::Tensor(tensor) = blob else {
         return Err(Error::unsupported(format!(
-            "an .npz file cannot hold opaque bytes; leave the blob out with --blob blob=`{name}`"
+            "an .npz file cannot hold opaque bytes; name the blobs that you want with --blob blob=`{name}`"
         )));
     };
     // A member's name has a length of 16 bits.

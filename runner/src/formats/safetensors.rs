@@ -80,7 +80,9 @@ fn tensor_of<'a>(name: &str, blob: &'a Blob) -> Result<(&'a Tensor, &'static str
         return Err(cannot("a tensor of this name"));
     }
     match blob {
-        Blob::Bytes { .. } => Err(cannot("opaque bytes")),
+        Blob::Bytes { .. } => Err(Error::unsupported(format!(
+            "a .safetensors file cannot hold opaque bytes; name the blobs that you want with --blob blob=`{name}`"
+        ))),
         Blob::Tensor(tensor) => match name_of(tensor.dtype()) {
             Some(dtype) => Ok((tensor, dtype)),
             None => Err(cannot(&format!("a {} tensor", tensor.dtype()))),
