@@ -737,6 +737,32 @@ fn nothing_is_written_over_what_is_copied_or_belongs_to_another_db_type() {
     assert!(wrong.contains("name the folder"), "{wrong}");
 }
 
+/// A copy of many checkpoints ended at the first damaged one, and did not say how to go on.
+#[test]
+fn a_copy_takes_what_is_whole_and_names_what_is_not() {
+    let place = Place::new();
+    let (file, _) = place.model("m.safetensors", 2, 50_000);
+    let from = place.store("files", "from");
+    for epoch in ["1", "2", "3"] {
+        place.expect(DONE, &["import", &file, &from, "--node", "n", "--epoch", epoch]);
+    }
+    let db = fs::OpenOptions::new().write(true).open(place.path("from").join("n.2")).unwrap();
+    db.write_all_at(b"damaged", 30_000).unwrap();
+    for db_type in ["files", "minidb"] {
+        let to = place.store(db_type, &format!("to-{db_type}"));
+        let error = place.error(FAILED, &["copy", &from, &to]);
+        assert!(error.contains("1 of 3 dbs are damaged") && error.contains("n.2"), "{error}");
+        let listed = place.json(DONE, &["ls", &to]);
+        let epochs = listed["epochs"].as_array().unwrap().iter();
+        let complete: Vec<u64> = epochs
+            .filter(|epoch| epoch["complete"] == true)
+            .map(|epoch| epoch["epoch"].as_u64().unwrap())
+            .collect();
+        assert_eq!(complete, [1, 3], "{to}");
+        assert!(!place.path(&format!("to-{db_type}")).join("n.2").exists());
+    }
+}
+
 /// A minidb file has no checksums; the epoch record beside those that we write has one over all records.
 #[test]
 fn a_flip_in_a_number_of_a_minidb_file_is_noticed_by_the_epoch_record() {

@@ -6,6 +6,7 @@ use std::time::Instant;
 use ckpt_engine::checkpoint::{Checkpoints, CopyOutcome, Options};
 use ckpt_engine::db::Locality;
 use ckpt_engine::manager::{EpochRecord, NodeRecord};
+use ckpt_engine::{Error, ErrorKind};
 use serde_json::json;
 
 use super::store::{Chosen, Store};
@@ -35,13 +36,26 @@ pub(super) fn run(context: &Context, args: &CopyArgs) -> Outcome {
     }
     let mut copied = Copied::default();
     let mut complete = Vec::new();
+    let mut damaged = Vec::new();
     for (&epoch, dbs) in &epochs {
+        let before = damaged.len();
         for chosen in dbs {
-            copy_db(&from, chosen, &to, &mut copied)?;
+            match copy_db(&from, chosen, &to, &mut copied) {
+                // The others are worth having all the more.
+                Err(Failure::Failed(error)) if error.kind() == ErrorKind::Corrupt => damaged.push(error),
+                outcome => outcome?,
+            }
         }
-        if publish(&from, epoch, dbs, &to)? {
+        if damaged.len() == before && publish(&from, epoch, dbs, &to)? {
             complete.push(epoch);
         }
+    }
+    if let Some(first) = damaged.first() {
+        return Err(Failure::Failed(Error::corrupt(format!(
+            "{} of {} dbs are damaged and were not copied, the others were; the first: {first}",
+            damaged.len(),
+            damaged.len() as u64 + copied.copied + copied.present
+        ))));
     }
     let seconds = started.elapsed().as_secs_f64();
     let document = json!({
