@@ -45,8 +45,7 @@ impl Cursor for MiniCursor<'_> {
         if wanted.end > len {
             return Err(short_record(key, len, wanted));
         }
-        into.copy_from_slice(&self.db.fetch(value.start + wanted.start..value.start + wanted.end)?);
-        Ok(())
+        self.db.read_at(value.start + start, into)
     }
 
     fn next(&mut self) -> Result<()> {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ckpt_engine::Result;
 use ckpt_engine::db::{
     Capabilities, Db, Driver, DriverOptions, Layout, Order, Records, Source, WriteBody, WritePlan,
 };
+use ckpt_engine::{Result, ResultExt};
 
 use super::format::{HEADER_LEN, MAX_LEN};
 use super::reader::MiniDb;
@@ -57,7 +57,9 @@ impl Driver for MiniDriver {
     }
 
     fn open(&self, source: &Source) -> Result<Arc<dyn Db>> {
-        Ok(Arc::new(MiniDb::open(self.store.open(source)?)?))
+        let opened = self.store.open(source)?;
+        let db = MiniDb::open(opened).context(|| format!("cannot open minidb file path=`{source}`"))?;
+        Ok(Arc::new(db))
     }
 
     fn exists(&self, source: &Source) -> Result<bool> {

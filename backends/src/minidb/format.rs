@@ -11,10 +11,12 @@ pub(super) const HEADER_LEN: usize = 8;
 /// The longest key and value.
 pub(super) const MAX_LEN: u32 = i32::MAX as u32;
 
-/// The first read, and the first after a value was skipped.
+/// The first read, and the first after a long value was skipped.
 const FIRST_READ: u64 = 512;
 /// The largest read: many small entries are taken at once.
 const MAX_READ: u64 = 64 << 10;
+/// To skip less saves nothing: a disk gives whole pages.
+const LEAST_SKIP: u64 = 4 << 10;
 
 /// The lengths of an entry. Fails with `InvalidInput` for what Caffe2 could not read: an empty or too long key or value.
 pub(super) fn header(key: usize, value: usize) -> Result<[u8; HEADER_LEN]> {
@@ -83,8 +85,10 @@ impl Window<'_> {
     fn take(&mut self, at: u64, len: u64) -> Result<Bytes> {
         let end = self.start + self.bytes.len() as u64;
         if at < self.start || at + len > end {
-            // Where one entry follows the other closely, ever more of them are taken at once.
-            self.step = if at <= end && end > 0 { (self.step * 2).min(MAX_READ) } else { FIRST_READ };
+            // Where one entry follows the other closely, ever more of them are taken at once. What was read may well end within
+            // a value, so the next entry need not be at its very end.
+            let is_near = end > 0 && at.saturating_sub(end) < LEAST_SKIP;
+            self.step = if is_near { (self.step * 2).min(MAX_READ) } else { FIRST_READ };
             self.bytes = (self.fetch)(at..self.len.min(at + self.step.max(len)))?;
             self.start = at;
         }

@@ -81,6 +81,14 @@ impl MiniDb {
         self.reader.fetch(range)
     }
 
+    /// Bytes of the file from `start` on, straight to where they are wanted: they may be as many as the caller has memory for.
+    pub(super) fn read_at(&self, start: u64, into: &mut [u8]) -> Result<()> {
+        let (len, range) = (into.len(), start..start.saturating_add(into.len() as u64));
+        let segment = Segment { index: 0, range, len, into: Some(into) };
+        let one = Limits { threads: 1, memory: 0 };
+        self.reader.read(vec![segment], &one, &|_, outcome| outcome.map(drop))
+    }
+
     /// The range of the file that a read wants.
     fn locate(&self, read: &Read<'_>) -> Result<Range<u64>> {
         let value = self.find(read.key).ok_or_else(|| missing_record(read.key))?;
