@@ -1,6 +1,7 @@
 //! What commands print on standard output: a table for people, or one JSON document.
 
 use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ckpt_engine::{Error, Result};
 use serde::Serialize;
@@ -92,6 +93,32 @@ pub(crate) fn name(name: &str) -> String {
     name.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
+/// Date and time of day, in UTC.
+pub(crate) fn time(unix_ms: u64) -> String {
+    let seconds = unix_ms / 1000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil_date(days);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// The Gregorian date of a number of days since 1970-01-01, by eras of 400 years that begin in March.
+fn civil_date(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+/// Now, as [`time`] writes it.
+pub(crate) fn now() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    time(u64::try_from(since.as_millis()).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +149,18 @@ mod tests {
     #[test]
     fn names_cannot_drive_the_terminal() {
         assert_eq!(name("w\u{1b}[2J\n"), "w\\u{1b}[2J\\n");
+    }
+
+    #[test]
+    fn dates() {
+        let cases = [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_400_000, "2000-02-29 00:00:00"),
+            (1_764_583_907_123, "2025-12-01 10:11:47"),
+            (4_102_444_799_000, "2099-12-31 23:59:59"),
+        ];
+        for (unix_ms, expected) in cases {
+            assert_eq!(time(unix_ms), expected);
+        }
     }
 }

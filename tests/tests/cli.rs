@@ -791,3 +791,45 @@ fn a_flip_in_a_number_of_a_minidb_file_is_noticed_by_the_epoch_record() {
         );
     }
 }
+
+#[test]
+fn bench_measures_every_store_and_leaves_nothing() {
+    let place = Place::new();
+    let (dir, page) = (place.text("disk"), place.text("page.html"));
+    let run = |more: &[&str]| {
+        let mut command = ckpt();
+        command.args(["bench", "--size", "8MiB", "--blobs", "5", "--rounds", "2", "--dir", &dir]).args(more);
+        command.output().unwrap()
+    };
+    let output = run(&["--json", "--html", &page]);
+    assert_eq!(output.status.code(), Some(DONE), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    has_keys(&report, &["machine", "payload", "rounds", "limits", "results"]);
+    has_keys(&report["limits"], &["write_mib_s", "read_mib_s", "memcpy_mib_s", "crc32_mib_s"]);
+    let payload = report["payload"]["bytes"].as_u64().unwrap();
+    assert_eq!((payload / 5 % 4, payload <= 8 << 20), (0, true));
+    let results = report["results"].as_array().unwrap();
+    let db_types: Vec<&str> = results.iter().map(|result| result["db_type"].as_str().unwrap()).collect();
+    assert_eq!(db_types, ["files", "rocksdb", "lmdb"]);
+    for result in results {
+        for key in ["save_mib_s", "save_of_limit", "load_cold_mib_s", "load_of_limit", "load_warm_mib_s"] {
+            assert!(result[key].as_f64().unwrap() > 0.0, "{key} {result}");
+        }
+        has_keys(result, &["partial_cold_ms", "exists_ms", "peak_rss_over_payload_mib"]);
+        assert_eq!(result["stored_bytes"].as_u64(), Some(payload));
+        let read = result["partial_bytes_read"].as_u64().unwrap();
+        assert!((payload / 5..=payload / 5 + (1 << 20)).contains(&read), "{read}");
+    }
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "it cleans up");
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.contains("\"db_type\":\"lmdb\"") && !html.contains("/*DATA*/null"));
+    for wrong in [&["--db-type", "memory"][..], &["--db-type", "nope"], &["--blobs", "0"], &["--rounds", "0"]]
+    {
+        let mut command = ckpt();
+        let output = command.args(["bench", "--dir", &dir]).args(wrong).output().unwrap();
+        assert_eq!(output.status.code(), Some(USAGE), "{wrong:?}");
+    }
+    let output = ckpt().args(["bench", "--dir", &dir, "--size", "900TiB"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(FAILED));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not enough room"));
+}

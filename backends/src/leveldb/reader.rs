@@ -140,7 +140,7 @@ impl Db for LevelDb {
         })
     }
 
-    fn map(&self, _key: &[u8]) -> Result<Option<Bytes>> {
+    fn map(&self, _first: &[u8], _last: &[u8]) -> Result<Option<Bytes>> {
         Ok(None)
     }
 

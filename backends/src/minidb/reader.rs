@@ -117,7 +117,7 @@ impl Db for MiniDb {
         self.reader.read(segments, limits, sink)
     }
 
-    fn map(&self, _key: &[u8]) -> Result<Option<Bytes>> {
+    fn map(&self, _first: &[u8], _last: &[u8]) -> Result<Option<Bytes>> {
         Ok(None)
     }
 

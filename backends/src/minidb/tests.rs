@@ -299,7 +299,7 @@ fn large_values_of_many_pieces_make_the_round_trip() {
     assert!(file == [entry(b"first", &bytes), entry(b"last", &[9])].concat(), "{} bytes", file.len());
     let db = driver().open(&source(&dir)).unwrap();
     assert!(db.get(b"first").unwrap().unwrap() == bytes);
-    assert_eq!(db.map(b"first").unwrap(), None);
+    assert_eq!(db.map(b"first", b"first").unwrap(), None);
 }
 
 /// The body fails, panics, or says that all is well after a put that failed.

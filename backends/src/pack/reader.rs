@@ -98,8 +98,21 @@ impl Db for PackDb {
         self.reader.read(segments, limits, sink)
     }
 
-    fn map(&self, _key: &[u8]) -> Result<Option<Bytes>> {
-        Ok(None)
+    fn map(&self, first: &[u8], last: &[u8]) -> Result<Option<Bytes>> {
+        let numbers = self.index.lower_bound(first)..=self.index.lower_bound(last);
+        let mut run: Option<Range<u64>> = None;
+        for number in numbers {
+            let Some((key, value)) = self.index.entry(number) else { return Ok(None) };
+            if key > last || run.as_ref().is_none() && key != first {
+                return Ok(None);
+            }
+            match &mut run {
+                None => run = Some(value),
+                Some(run) if run.end == value.start => run.end = value.end,
+                Some(_) => return Ok(None),
+            }
+        }
+        run.map_or(Ok(None), |run| self.reader.map(run))
     }
 
     fn cursor(&self) -> Result<Box<dyn Cursor + '_>> {

@@ -50,7 +50,7 @@ impl Db for RocksDb {
         })
     }
 
-    fn map(&self, _key: &[u8]) -> Result<Option<Bytes>> {
+    fn map(&self, _first: &[u8], _last: &[u8]) -> Result<Option<Bytes>> {
         Ok(None)
     }
 

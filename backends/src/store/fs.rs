@@ -9,6 +9,7 @@ mod behind;
 #[cfg(any(test, feature = "faults"))]
 #[cfg_attr(not(feature = "faults"), expect(unreachable_pub, reason = "public with the feature"))]
 pub mod faults;
+mod reading;
 mod records;
 mod staged_dir;
 mod staged_file;
@@ -25,6 +26,8 @@ use std::path::{Path, PathBuf};
 use ckpt_engine::{Error, Result};
 use rustix::io::Errno;
 
+#[cfg(feature = "lmdb")]
+pub(crate) use reading::FileReader;
 pub(crate) use records::FsRecords;
 #[cfg(feature = "leveldb")]
 pub(crate) use staged_dir::FileInStagedDir;

@@ -3,9 +3,8 @@
 //! [`fs`] keeps them as files, `object` as objects behind HTTP. This is not a file system interface: nothing is changed in
 //! place, nothing is appended to what is published, and a name is one part of a path under a prefix.
 
-// Without these two nobody stages a directory.
-#[cfg(feature = "object-store")]
 mod coalesce;
+// Without these two nobody stages a directory.
 #[cfg_attr(not(any(feature = "rocksdb", feature = "lmdb")), allow(dead_code, unused_imports))]
 pub(crate) mod fs;
 pub(crate) mod names;
@@ -95,6 +94,9 @@ pub(crate) trait Reader: Debug + Send + Sync {
     /// Reads many ranges, which must be within, in any order and with as many at once as suits the store. Each outcome
     /// goes to `sink`, whose error ends the call.
     fn read(&self, segments: Vec<Segment<'_>>, limits: &Limits, sink: &ReadSink<'_>) -> Result<()>;
+
+    /// The bytes of a range without a copy, where the store can; else `None`. They stay readable when the reader is gone.
+    fn map(&self, range: Range<u64>) -> Result<Option<Bytes>>;
 
     /// How many bytes were fetched so far.
     fn bytes_read(&self) -> u64;

@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 use bytes::Bytes;
+#[cfg(target_os = "linux")]
+use memmap2::Advice;
+use memmap2::MmapMut;
 
 use super::Element;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,6 +19,11 @@ pub const PAGE: usize = 4096;
 /// The alignment of a smaller buffer.
 const LINE: usize = 64;
 
+/// A buffer of at least this many bytes is a mapping of its own. The system zeroes its pages when they are first touched, by whichever
+/// thread does that, and can use large ones; an allocator would zero all of it at once before it hands out aligned memory. A process
+/// has some 65,000 mappings, so smaller ones stay with the allocator.
+const MAPPED_FROM: usize = 1 << 20;
+
 #[derive(Clone, Copy, Zeroable, Pod)]
 #[repr(C, align(4096))]
 struct Page([u8; PAGE]);
@@ -24,8 +32,9 @@ struct Page([u8; PAGE]);
 #[repr(C, align(64))]
 struct Line([u8; LINE]);
 
-/// Owned memory. Vectors of aligned units: aligned memory without any unsafe code.
+/// Owned memory. Mappings and vectors of aligned units: aligned memory without any unsafe code.
 enum Memory {
+    Mapped(MmapMut),
     Pages(Vec<Page>),
     Lines(Vec<Line>),
 }
@@ -33,6 +42,14 @@ enum Memory {
 impl Memory {
     /// Zeroed memory of at least `len` bytes; the system hands out large ones page by page on first touch.
     fn zeroed(len: usize) -> Option<Self> {
+        if len >= MAPPED_FROM
+            && let Ok(mapping) = MmapMut::map_anon(len)
+        {
+            // Fewer page faults; only a wish.
+            #[cfg(target_os = "linux")]
+            let _ = mapping.advise(Advice::HugePage);
+            return Some(Self::Mapped(mapping));
+        }
         if len < PAGE {
             let lines = bytemuck::allocation::try_zeroed_vec(len.div_ceil(LINE));
             lines.ok().map(Self::Lines)
@@ -44,6 +61,7 @@ impl Memory {
 
     fn bytes(&self) -> &[u8] {
         match self {
+            Self::Mapped(mapping) => mapping,
             Self::Pages(pages) => bytemuck::cast_slice(pages),
             Self::Lines(lines) => bytemuck::cast_slice(lines),
         }
@@ -51,6 +69,7 @@ impl Memory {
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
+            Self::Mapped(mapping) => mapping,
             Self::Pages(pages) => bytemuck::cast_slice_mut(pages),
             Self::Lines(lines) => bytemuck::cast_slice_mut(lines),
         }
@@ -226,7 +245,7 @@ mod tests {
         for len in [1, 64, 4095] {
             assert_eq!(Buffer::zeroed(len).unwrap().as_ptr() as usize % LINE, 0);
         }
-        for len in [4096, 4097, 1 << 20] {
+        for len in [4096, 4097, MAPPED_FROM - 1, MAPPED_FROM, MAPPED_FROM + 1] {
             assert_eq!(Buffer::zeroed(len).unwrap().as_ptr() as usize % PAGE, 0);
         }
     }

@@ -49,6 +49,8 @@ pub struct Options {
     pub layout: Option<Layout>,
     /// What a save tries on every chunk. The caffe2 layout has no compression.
     pub compression: Compression,
+    /// How a load brings the bytes into memory.
+    pub loading: Loading,
     /// What a save in the caffe2 layout may choose.
     pub caffe2: caffe2::SaveOptions,
     /// Threads and memory.
@@ -64,6 +66,7 @@ impl Default for Options {
         Self {
             layout: None,
             compression: Compression::default(),
+            loading: Loading::default(),
             caffe2: caffe2::SaveOptions::default(),
             limits: Limits::default(),
             metadata: BTreeMap::new(),
@@ -77,10 +80,29 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("layout", &self.layout)
             .field("compression", &self.compression)
+            .field("loading", &self.loading)
             .field("limits", &self.limits)
             .field("metadata", &self.metadata)
             .finish_non_exhaustive()
     }
+}
+
+/// How a load brings a checkpoint's bytes into memory.
+///
+/// A mapped load lends the stored bytes: nothing is copied, and what sits in the page cache is there at once. It is for blobs that were
+/// stored raw, on a backend whose [`Capabilities`](crate::db::Capabilities) say `Mapped`; any others are loaded as with `Copied`. A
+/// buffer that is written to is copied first, so a checkpoint never changes. Pages come from the file as long as the workspace lives: a
+/// program that cuts the file short meanwhile (which no save, copy or removal of ours does) ends this process by SIGBUS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Loading {
+    /// Into memory of its own, checked in the same read.
+    #[default]
+    Copied,
+    /// Mapped, and checked before it is returned, which touches all of it.
+    Mapped,
+    /// Mapped and not checked: returns at once, and reads a page when it is first touched. Damage is not noticed unless
+    /// [`Checkpoints::verify`] is called.
+    MappedUnchecked,
 }
 
 /// A place that holds checkpoints: a backend and a prefix.

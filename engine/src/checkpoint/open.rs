@@ -5,10 +5,12 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::caffe2::{self, Caffe2};
 use super::native::Native;
 use super::opened::{About, BlobInfo, Fetch, Opened};
-use super::{Options, VerifyReport};
+use super::{Loading, Options, VerifyReport};
 use crate::blob::{Blob, Buffer, DType, Selection, Tensor, Workspace, byte_len, rows_shape, to_usize};
 use crate::db::{Db, Layout, Source};
 use crate::error::{Error, Result, ResultExt};
@@ -156,23 +158,39 @@ impl Checkpoint {
         let wanted = blobs.resolve(&self.names())?;
         let wanted = wanted.into_iter().map(|index| self.described(index)).collect::<Result<Vec<_>>>()?;
         let mut buffers: BTreeMap<usize, Buffer> = BTreeMap::new();
+        let mut copied: BTreeMap<usize, Buffer> = BTreeMap::new();
+        let mapped = self.map_storages(wanted.iter().map(|blob| blob.storage))?;
         for blob in &wanted {
-            if let std::collections::btree_map::Entry::Vacant(entry) = buffers.entry(blob.storage) {
+            if let Some(bytes) = mapped.get(&blob.storage) {
+                buffers.insert(blob.storage, bytes.clone().into());
+            } else if let std::collections::btree_map::Entry::Vacant(entry) = copied.entry(blob.storage) {
                 let buffer = Buffer::zeroed(to_usize(blob.bytes)?);
                 entry.insert(buffer.context(|| format!("blob `{}`", blob.name))?);
             }
         }
-        let fetches = buffers.iter_mut().map(|(&storage, buffer)| {
+        let fetches = copied.iter_mut().map(|(&storage, buffer)| {
             let out = buffer.as_mut()?;
             Ok(Fetch { storage, range: 0..out.len() as u64, out })
         });
         self.fetch_observed(fetches.collect::<Result<_>>()?)?;
+        buffers.append(&mut copied);
         let blob = |info: &BlobInfo<'_>| {
             let data = buffers.get(&info.storage).cloned().ok_or_else(|| Error::internal("no buffer"))?;
             let blob = make_blob(info.kind, data).context(|| format!("blob `{}`", info.name))?;
             Ok((info.name.to_owned(), blob))
         };
         wanted.iter().map(blob).collect()
+    }
+
+    /// The bytes of those storages that can be mapped and shall be.
+    fn map_storages(&self, storages: impl Iterator<Item = usize>) -> Result<BTreeMap<usize, Bytes>> {
+        match (&self.contents, self.opened.options.loading) {
+            (Contents::Native(native), loading @ (Loading::Mapped | Loading::MappedUnchecked)) => {
+                native.map(&self.opened, storages.collect(), loading == Loading::Mapped)
+            }
+            // Caffe2's tensors lie in messages, where nothing is aligned.
+            _ => Ok(BTreeMap::new()),
+        }
     }
 
     fn load_rows_of(&self, name: &str, rows: Range<u64>) -> Result<Tensor> {

@@ -138,8 +138,8 @@ impl Db for MemoryDb {
         Ok(())
     }
 
-    fn map(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        Ok(self.entries.get(key).cloned())
+    fn map(&self, first: &[u8], last: &[u8]) -> Result<Option<Bytes>> {
+        Ok(self.entries.get(first).filter(|_| first == last).cloned())
     }
 
     fn cursor(&self) -> Result<Box<dyn Cursor + '_>> {

@@ -323,9 +323,10 @@ pub trait Db: Debug + Send + Sync {
     /// `Corrupt`. The bytes have not been checked: `sink` does that while they are hot.
     fn read(&self, reads: Vec<Read<'_>>, limits: &Limits, sink: &ReadSink<'_>) -> Result<()>;
 
-    /// The stored bytes of a value without a copy, where the backend can ([`Values::Mapped`]); else `None`. They stay
-    /// readable after the db is closed or replaced.
-    fn map(&self, key: &[u8]) -> Result<Option<Bytes>>;
+    /// The stored bytes of the values of the keys from `first` to `last`, which are in the db, without a copy, where the backend can
+    /// ([`Values::Mapped`]) and they lie directly one behind the other; else `None`. They stay readable after the db is closed or
+    /// replaced.
+    fn map(&self, first: &[u8], last: &[u8]) -> Result<Option<Bytes>>;
 
     /// A cursor at the first key.
     fn cursor(&self) -> Result<Box<dyn Cursor + '_>>;

@@ -25,6 +25,11 @@ impl DriverOptions {
         self
     }
 
+    /// What was given, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.given.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// Takes the setting `name`, if given, and notes that the driver knows it.
     pub fn take<T: FromStr>(&mut self, name: &'static str) -> Result<Option<T>> {
         self.known.push(name);

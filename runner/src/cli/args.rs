@@ -84,6 +84,23 @@ impl FromStr for EpochArg {
     }
 }
 
+/// A number of bytes: a number and B, KiB, MiB, GiB or TiB.
+pub(super) fn bytes(text: &str) -> std::result::Result<u64, String> {
+    let wrong = || "give a number of bytes, such as 64MiB or 1GiB".to_owned();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim() {
+        "" | "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).ok_or_else(wrong)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,6 +140,18 @@ mod tests {
         assert_eq!("12".parse(), Ok(EpochArg::Number(12)));
         for wrong in ["", "-1", "Latest", "1.0", "x"] {
             assert!(wrong.parse::<EpochArg>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_bytes() {
+        for (text, expected) in
+            [("0", 0), ("17B", 17), ("64KiB", 64 << 10), ("64 MiB", 64 << 20), ("1GiB", 1 << 30)]
+        {
+            assert_eq!(bytes(text), Ok(expected), "{text}");
+        }
+        for wrong in ["", "MiB", "-1", "1GB", "1.5GiB", "99999999TiB", "1 2MiB"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -4,10 +4,12 @@ mod args;
 
 use std::path::PathBuf;
 
+use ckpt_engine::blob::DType;
 use ckpt_engine::checkpoint::Compression;
-use ckpt_engine::db::Layout;
+use ckpt_engine::db::{Layout, Limits};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+use args::bytes;
 pub use args::{EpochArg, StoreArg};
 
 /// One checkpoint engine for every store.
@@ -66,6 +68,11 @@ pub enum Command {
     Diff(DiffArgs),
     /// Copy checkpoints to another store, of any db_type: all epochs unless told otherwise, verified; a copy that was cut short goes on
     Copy(CopyArgs),
+    /// Measure save, load, partial load and exists against what the disk can do in the same minutes
+    Bench(BenchArgs),
+    /// One timed part of bench, in a process of its own
+    #[command(hide = true)]
+    BenchStep(BenchStepArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -221,6 +228,91 @@ pub struct CopyArgs {
     /// How the copies are laid out; the default is as the originals are, but caffe2 for minidb and leveldb
     #[arg(long, value_enum)]
     pub layout: Option<LayoutArg>,
+}
+
+/// The arguments of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// What to measure, separated by commas: db_types that keep their data in a folder
+    #[arg(
+        long = "db-type",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "files,rocksdb,lmdb"
+    )]
+    pub db_types: Vec<String>,
+
+    /// Bytes of all blobs together, such as 64MiB or 1GiB
+    #[arg(long, value_parser = bytes, default_value = "1GiB")]
+    pub size: u64,
+
+    /// How many blobs of equal size
+    #[arg(long, default_value_t = 64)]
+    pub blobs: u64,
+
+    /// The type of their elements
+    #[arg(long, value_enum, default_value_t = BenchDType::F32)]
+    pub dtype: BenchDType,
+
+    /// Where the numbers begin: the same seed makes the same payload
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+
+    /// The folder to measure in: the disk that is meant. What is made there is removed again
+    #[arg(long, default_value = ".")]
+    pub dir: PathBuf,
+
+    /// How often everything is measured
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+
+    /// none, auto, zstd or zstd:LEVEL
+    #[arg(long, default_value = "none")]
+    pub compress: Compression,
+
+    /// Memory over the payload that a save or a load may use
+    #[arg(long, value_parser = bytes, default_value = "256MiB")]
+    pub budget: u64,
+
+    /// Threads for checksums and compression [default: one a processor]
+    #[arg(long)]
+    pub threads: Option<usize>,
+
+    /// Write a page with charts as well
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+impl BenchArgs {
+    /// The threads, at least one.
+    pub fn threads(&self) -> usize {
+        self.threads.unwrap_or_else(|| Limits::default().threads).max(1)
+    }
+}
+
+/// The element types of a bench's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BenchDType {
+    /// IEEE single precision
+    F32,
+    /// The upper half of it
+    Bf16,
+}
+
+impl From<BenchDType> for DType {
+    fn from(arg: BenchDType) -> Self {
+        match arg {
+            BenchDType::F32 => Self::F32,
+            BenchDType::Bf16 => Self::Bf16,
+        }
+    }
+}
+
+/// The argument of `bench-step`.
+#[derive(Debug, Args)]
+pub struct BenchStepArgs {
+    /// What to do, as JSON
+    pub step: String,
 }
 
 /// How a db is laid out.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::store::Store;
 use super::{Answer, Context, Failure, Outcome};
 use crate::cli::{EpochArg, ManyArgs};
-use crate::output::{name, size, table};
+use crate::output::{name, size, table, time};
 
 pub(super) fn run(context: &Context, args: &ManyArgs) -> Outcome {
     let store = context.store(&args.store, !args.which.epochs.is_empty() || args.which.node.is_some())?;
@@ -136,42 +136,4 @@ fn text(epochs: &[EpochState]) -> String {
         return "no checkpoints\n".to_owned();
     }
     table(["epoch", "node", "complete", ">blobs", ">bytes", ">stored", "saved (UTC)", ">took"], rows) + &notes
-}
-
-/// Date and time of day, in UTC.
-fn time(unix_ms: u64) -> String {
-    let seconds = unix_ms / 1000;
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil_date(days);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
-}
-
-/// The Gregorian date of a number of days since 1970-01-01, by eras of 400 years that begin in March.
-fn civil_date(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates() {
-        let cases = [
-            (0, "1970-01-01 00:00:00"),
-            (951_782_400_000, "2000-02-29 00:00:00"),
-            (1_764_583_907_123, "2025-12-01 10:11:47"),
-            (4_102_444_799_000, "2099-12-31 23:59:59"),
-        ];
-        for (unix_ms, expected) in cases {
-            assert_eq!(time(unix_ms), expected);
-        }
-    }
 }

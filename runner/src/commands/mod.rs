@@ -1,6 +1,7 @@
 //! The commands, one file each. They parse nothing and do nothing by themselves: each calls the engine's verb of its name and
 //! hands the outcome to `output`.
 
+mod bench;
 mod copy;
 mod diff;
 mod exists;
@@ -96,6 +97,8 @@ pub fn run(cli: &Cli) -> Outcome {
         Command::Verify(args) => verify::run(&context, args),
         Command::Diff(args) => diff::run(&context, args),
         Command::Copy(args) => copy::run(&context, args),
+        Command::Bench(args) => bench::run(&context, args),
+        Command::BenchStep(args) => bench::run_step(&context, args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "ckpt", &mut script);
@@ -111,6 +114,7 @@ struct Context {
     driver_options: DriverOptions,
     options: Options,
     output: Output,
+    quiet: bool,
 }
 
 impl Context {
@@ -126,6 +130,7 @@ impl Context {
             driver_options: common.db_options.iter().cloned().collect(),
             options,
             output: Output::new(common.json),
+            quiet: common.quiet,
         }
     }
 

@@ -708,8 +708,8 @@ fn a_mapped_value_outlives_its_db(store: &Store) {
     let put = entries([noise(100, 1), noise(1 << 20, 2), least(store).to_vec()]);
     write(&*driver, &source, &put).unwrap();
     let db = open(&driver, &source);
-    assert_eq!(db.map(b"missing").unwrap(), None);
-    let mapped: Vec<Option<Bytes>> = put.keys().map(|key| db.map(key).unwrap()).collect();
+    assert_eq!(db.map(b"missing", b"missing").unwrap(), None);
+    let mapped: Vec<Option<Bytes>> = put.keys().map(|key| db.map(key, key).unwrap()).collect();
     match driver.capabilities().values {
         Values::Copied => assert!(mapped.iter().all(Option::is_none)),
         Values::Mapped => {

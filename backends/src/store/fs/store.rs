@@ -1,20 +1,19 @@
 //! [`Store`] over a file system: one file per name.
 
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use ckpt_engine::db::{Capabilities, Layout, Limits, Locality, Order, ReadSink, Records, Source, Values};
 use ckpt_engine::{Error, Result};
 
 use super::behind::FileWriter;
+use super::reading::FileReader;
 use super::{FsRecords, Wanted, db_path, destroy_file, file_exists, io_error, list_files, wrong_type};
-use crate::store::{Expected, Opened, Reader, Segment, Store, Writer, grow, parallel, zeroed};
+use crate::store::{Expected, Opened, Reader, Segment, Store, Writer};
 
 /// How much of a file's end is read on opening: the footer, the index and mostly the manifest.
 const TAIL: u64 = 64 << 10;
@@ -42,7 +41,7 @@ impl Store for FsStore {
             max_key_len: usize::from(u16::MAX),
             max_value_len: u64::MAX,
             locality: Locality::Local,
-            values: Values::Copied,
+            values: if self.db_type == "files" { Values::Mapped } else { Values::Copied },
             order: Order::Ascending,
             layout: Layout::Native,
         }
@@ -67,7 +66,7 @@ impl Store for FsStore {
                 format!("file is a db of db_type `{other}`: use that one path=`{}`", path.display());
             return Err(Error::corrupt(message));
         }
-        let reader = FsReader { file, path, bytes_read: AtomicU64::new(0) };
+        let reader = FileReader::new(file, path);
         let tail = reader.fetch(len.saturating_sub(TAIL)..len)?;
         Ok(Opened { reader: Box::new(reader), len, tail })
     }
@@ -120,52 +119,20 @@ fn other_kind(db_type: &str, file: &File, len: u64) -> Option<&'static str> {
     }
 }
 
-/// An open file. It stays the same one if another takes its name.
-#[derive(Debug)]
-struct FsReader {
-    file: File,
-    path: PathBuf,
-    bytes_read: AtomicU64,
-}
-
-impl FsReader {
-    fn read_at(&self, into: &mut [u8], offset: u64) -> Result<()> {
-        self.file.read_exact_at(into, offset).map_err(|error| {
-            if error.kind() == io::ErrorKind::UnexpectedEof {
-                return io_error("file was cut short after it was opened", &self.path, error);
-            }
-            io_error("cannot read file", &self.path, error)
-        })?;
-        self.bytes_read.fetch_add(into.len() as u64, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-impl Reader for FsReader {
+impl Reader for FileReader {
     fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
-        let len = range.end.saturating_sub(range.start);
-        let mut bytes = zeroed(usize::try_from(len).unwrap_or(usize::MAX))?;
-        self.read_at(&mut bytes, range.start)?;
-        Ok(bytes.into())
+        self.fetch(range)
     }
 
     fn read(&self, segments: Vec<Segment<'_>>, limits: &Limits, sink: &ReadSink<'_>) -> Result<()> {
-        parallel::for_each(limits.threads, segments, |scratch: &mut Vec<u8>, segment| {
-            let into = match segment.into {
-                Some(into) => into,
-                None => {
-                    grow(scratch, segment.len)?;
-                    scratch.get_mut(..segment.len).unwrap_or_default()
-                }
-            };
-            match self.read_at(into, segment.range.start) {
-                Ok(()) => sink(segment.index, Ok(into)),
-                Err(error) => sink(segment.index, Err(error)),
-            }
-        })
+        self.read(segments, limits, sink)
+    }
+
+    fn map(&self, range: Range<u64>) -> Result<Option<Bytes>> {
+        self.map(range)
     }
 
     fn bytes_read(&self) -> u64 {
-        self.bytes_read.load(Ordering::Relaxed)
+        self.bytes_read()
     }
 }

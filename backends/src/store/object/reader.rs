@@ -251,6 +251,10 @@ fn again(error: &Error) -> Error {
 }
 
 impl Reader for ObjectReader {
+    fn map(&self, _range: Range<u64>) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
+
     fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
         let len = range.end.saturating_sub(range.start);
         let mut bytes = zeroed(usize::try_from(len).unwrap_or(usize::MAX))?;

@@ -1,6 +1,7 @@
 //! The native layout: chunks, each with its checksum, and a manifest.
 
 mod copy;
+mod map;
 mod read;
 mod verify;
 mod write;

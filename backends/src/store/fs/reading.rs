@@ -1,0 +1,318 @@
+//! Reading a large file past the page cache, unless it is there.
+//!
+//! Direct reads go at the device's speed into memory that is asked for anyway, and leave the page cache to others. What already is in
+//! the page cache comes faster from there; the system is asked for every part. Small parts and those that are not aligned go through
+//! blocks that are used again.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use ckpt_engine::blob::{Buffer, PAGE};
+use ckpt_engine::db::{Limits, ReadSink};
+use ckpt_engine::{Error, Result};
+use memmap2::Mmap;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::{io_error, is_any};
+use crate::store::coalesce::{Joining, coalesce};
+use crate::store::{Segment, grow, parallel, zeroed};
+
+/// Below this a part is read in the ordinary way.
+const LEAST_DIRECT: usize = 128 << 10;
+/// The length of one direct read, and what small parts are gathered to.
+const BLOCK: usize = 1 << 20;
+/// Reads under way at once.
+const THREADS: usize = 8;
+/// Small parts that lie close together are read at once.
+const JOINING: Joining = Joining { max_len: BLOCK as u64, max_gap: 4 << 10, max_waste: 1 << 20 };
+
+/// An open file. It stays the same one if another takes its name.
+#[derive(Debug)]
+pub(crate) struct FileReader {
+    file: File,
+    path: PathBuf,
+    /// The same file for direct reads; `None` on a file system without them.
+    direct: OnceLock<Option<File>>,
+    /// Direct reads are refused although the file could be opened for them.
+    refused: AtomicBool,
+    /// The whole file, once it is needed.
+    mapping: OnceLock<Bytes>,
+    bytes_read: AtomicU64,
+}
+
+/// What a thread reads into and takes parts from. Page-aligned.
+#[derive(Default)]
+struct Scratch {
+    block: Option<Buffer>,
+    value: Vec<u8>,
+}
+
+impl FileReader {
+    /// Reads `file`, which is at `path`.
+    pub(crate) fn new(file: File, path: PathBuf) -> Self {
+        // Small parts are wanted by themselves, large ones are asked for as a whole: what the system would read ahead is for nobody.
+        // Only a wish.
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
+        Self {
+            file,
+            path,
+            direct: OnceLock::new(),
+            refused: AtomicBool::new(false),
+            mapping: OnceLock::new(),
+            bytes_read: AtomicU64::new(0),
+        }
+    }
+
+    #[cfg(feature = "lmdb")]
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many bytes were read so far.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, bytes: u64) {
+        self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Fills `into` from `offset` on, through the page cache.
+    pub(crate) fn read_at(&self, into: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_exact_at(into, offset).map_err(|error| self.failed(error))?;
+        self.count(into.len() as u64);
+        Ok(())
+    }
+
+    /// The bytes of a range.
+    pub(crate) fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
+        let len = range.end.saturating_sub(range.start);
+        let mut bytes = zeroed(usize::try_from(len).unwrap_or(usize::MAX))?;
+        self.read_at(&mut bytes, range.start)?;
+        Ok(bytes.into())
+    }
+
+    /// Reads many ranges; each goes to `sink`.
+    pub(crate) fn read(
+        &self,
+        mut segments: Vec<Segment<'_>>,
+        limits: &Limits,
+        sink: &ReadSink<'_>,
+    ) -> Result<()> {
+        segments.sort_by_key(|segment| segment.range.start);
+        let largest =
+            segments.iter().filter(|segment| segment.into.is_none()).map(|segment| segment.len).max();
+        let memory = BLOCK + PAGE + largest.unwrap_or_default();
+        let threads = THREADS.max(limits.threads).min(limits.memory / memory).max(1);
+        parallel::for_each(threads, runs(segments), |scratch: &mut Scratch, run| {
+            self.read_run(scratch, run, sink)
+        })
+    }
+
+    fn read_run(&self, scratch: &mut Scratch, mut run: Vec<Segment<'_>>, sink: &ReadSink<'_>) -> Result<()> {
+        if run.len() == 1
+            && let Some(segment) = run.pop()
+        {
+            let Scratch { block, value } = scratch;
+            let into = match segment.into {
+                Some(into) => into,
+                None => {
+                    grow(value, segment.len)?;
+                    value.get_mut(..segment.len).unwrap_or_default()
+                }
+            };
+            let found = self.read_part(block, into, segment.range.start);
+            return sink(segment.index, found.map(|()| &*into));
+        }
+        let start = run.first().map_or(0, |segment| segment.range.start);
+        let end = run.last().map_or(0, |segment| segment.range.end);
+        let len = usize::try_from(end - start).map_err(|_| Error::internal("run of reads is too long"))?;
+        let Scratch { block, value } = scratch;
+        grow(value, len)?;
+        let value = value.get_mut(..len).unwrap_or_default();
+        if let Err(error) = self.read_part(block, value, start) {
+            // Each by itself: only what is past the end of a file that was cut is lost.
+            tracing::debug!(%error, "cannot read a run at once");
+            return run.into_iter().try_for_each(|one| self.read_run(scratch, vec![one], sink));
+        }
+        run.into_iter().try_for_each(|segment| {
+            let at = usize::try_from(segment.range.start - start).unwrap_or(usize::MAX);
+            let found = value.get(at..at.saturating_add(segment.len)).unwrap_or_default();
+            match segment.into {
+                Some(into) => {
+                    into.copy_from_slice(found);
+                    sink(segment.index, Ok(into))
+                }
+                None => sink(segment.index, Ok(found)),
+            }
+        })
+    }
+
+    /// Fills `into` from `offset` on, in whichever way is the fastest.
+    #[cfg(feature = "lmdb")]
+    pub(crate) fn read_large(&self, into: &mut [u8], offset: u64) -> Result<()> {
+        self.read_part(&mut None, into, offset)
+    }
+
+    fn read_part(&self, block: &mut Option<Buffer>, into: &mut [u8], offset: u64) -> Result<()> {
+        if into.len() < LEAST_DIRECT || self.is_cached(offset, into.len()) {
+            return self.read_at(into, offset);
+        }
+        let Some(direct) = self.direct() else { return self.read_at(into, offset) };
+        match self.read_direct(direct, block, into, offset) {
+            Err(error) if is_any(&error, &[Errno::INVAL, Errno::OPNOTSUPP]) => {
+                self.refused.store(true, Ordering::Relaxed);
+                self.read_at(into, offset)
+            }
+            Err(error) => Err(self.failed(error)),
+            Ok(()) => {
+                self.count(into.len() as u64);
+                Ok(())
+            }
+        }
+    }
+
+    /// Straight to its place what is aligned there and in the file; the rest by way of `block`.
+    fn read_direct(
+        &self,
+        direct: &File,
+        block: &mut Option<Buffer>,
+        mut into: &mut [u8],
+        mut offset: u64,
+    ) -> io::Result<()> {
+        let page = PAGE as u64;
+        if into.as_ptr().addr().is_multiple_of(PAGE) && offset.is_multiple_of(page) {
+            let (aligned, rest) = into.split_at_mut(into.len() / PAGE * PAGE);
+            direct.read_exact_at(aligned, offset)?;
+            offset += aligned.len() as u64;
+            into = rest;
+        }
+        if into.is_empty() {
+            return Ok(());
+        }
+        let block = match block {
+            Some(block) => block,
+            None => block.insert(Buffer::zeroed(BLOCK).map_err(io::Error::other)?),
+        };
+        let memory = block.as_mut().map_err(io::Error::other)?;
+        while !into.is_empty() {
+            let skip = usize::try_from(offset % page).unwrap_or_default();
+            let wanted = into.len().min(BLOCK - skip);
+            let asked = (skip + wanted).next_multiple_of(PAGE);
+            let (start, needed) = (offset - offset % page, skip + wanted);
+            fill(direct, memory.get_mut(..asked).unwrap_or_default(), needed, start)?;
+            let (here, rest) = into.split_at_mut(wanted);
+            here.copy_from_slice(memory.get(skip..needed).unwrap_or_default());
+            offset += wanted as u64;
+            into = rest;
+        }
+        Ok(())
+    }
+
+    fn direct(&self) -> Option<&File> {
+        if self.refused.load(Ordering::Relaxed) {
+            return None;
+        }
+        let open = || {
+            // By the descriptor: another file may have the name by now.
+            let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&self.file));
+            let flags = OFlags::DIRECT.bits().cast_signed();
+            let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+            opened.inspect_err(|error| tracing::debug!(%error, "no direct reads")).ok()
+        };
+        self.direct.get_or_init(open).as_ref()
+    }
+
+    /// Whether most of a part is in the page cache.
+    fn is_cached(&self, offset: u64, len: usize) -> bool {
+        let Ok(map) = self.mapping() else { return false };
+        let page = rustix::param::page_size();
+        let Some(start) = usize::try_from(offset).ok().map(|offset| offset / page * page) else {
+            return false;
+        };
+        let len = len.min(map.len().saturating_sub(start));
+        let mut pages = vec![0u8; len.div_ceil(page)];
+        if pages.is_empty() {
+            return false;
+        }
+        // SAFETY: `start..start + len` is within the mapping and begins at a page, and `pages` has a byte for each page of it. The call
+        // writes nothing else and does not touch the mapped bytes.
+        let asked =
+            unsafe { libc::mincore(map.as_ptr().add(start).cast_mut().cast(), len, pages.as_mut_ptr()) };
+        let resident = pages.iter().filter(|&&page| page & 1 == 1).count();
+        asked == 0 && resident * 4 > pages.len() * 3
+    }
+
+    /// The whole file, mapped.
+    fn mapping(&self) -> Result<&Bytes> {
+        if let Some(mapping) = self.mapping.get() {
+            return Ok(mapping);
+        }
+        // SAFETY: the mapping is read-only, and its bytes must not change while it lives. Nobody changes a published file: a db is
+        // replaced by another file of its name, and this one stays as it is for as long as it is mapped. (A program that writes into
+        // it all the same breaks every reader of it.)
+        let mapping = unsafe { Mmap::map(&self.file) };
+        let mapping = mapping.map_err(|error| io_error("cannot map file", &self.path, error))?;
+        Ok(self.mapping.get_or_init(|| Bytes::from_owner(mapping)))
+    }
+
+    /// A range of the file, mapped, and on its way into the page cache. `None` if it is not all within the file.
+    pub(crate) fn map(&self, range: Range<u64>) -> Result<Option<Bytes>> {
+        let mapping = self.mapping()?;
+        let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else {
+            return Ok(None);
+        };
+        if start > end || end > mapping.len() {
+            return Ok(None);
+        }
+        // Whoever maps is about to read all of it, and a page fault at a time is slow on a disk. Only a wish.
+        let _ = rustix::fs::fadvise(
+            &self.file,
+            range.start,
+            std::num::NonZeroU64::new(range.end - range.start),
+            rustix::fs::Advice::WillNeed,
+        );
+        self.count(range.end - range.start);
+        Ok(Some(mapping.slice(start..end)))
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return io_error("file was cut short after it was opened", &self.path, error);
+        }
+        io_error("cannot read file", &self.path, error)
+    }
+}
+
+/// Reads at least `needed` bytes; more as far as the file goes.
+fn fill(file: &File, into: &mut [u8], needed: usize, offset: u64) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < needed {
+        match file.read_at(into.get_mut(filled..).unwrap_or_default(), offset + filled as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            // What is not a whole page was the end of the file.
+            Ok(read) if !read.is_multiple_of(PAGE) && filled + read < needed => {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Large parts by themselves, small ones with their neighbours.
+fn runs(segments: Vec<Segment<'_>>) -> Vec<Vec<Segment<'_>>> {
+    let ranges: Vec<_> = segments.iter().map(|segment| segment.range.clone()).collect();
+    let groups = coalesce(&ranges, JOINING);
+    let mut segments = segments.into_iter();
+    groups.into_iter().map(|group| segments.by_ref().take(group.len()).collect()).collect()
+}
