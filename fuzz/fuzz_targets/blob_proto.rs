@@ -10,9 +10,9 @@ fuzz_target!(|data: &[u8]| {
     let place = ckpt_fuzz::place("memory", "run");
     let source = Source::new("run", "n.1");
     let plan = WritePlan { records: 1, bytes: value.len() as u64, limits: Limits::default() };
-    let put = place.driver().write(&source, &plan, &mut |transaction| {
-        transaction.put(key.as_bytes(), value.to_vec().into())
-    });
+    let put = place
+        .driver()
+        .write(&source, &plan, &mut |transaction| transaction.put(key.as_bytes(), value.to_vec().into()));
     put.unwrap();
     if let Ok(checkpoint) = place.open_source(source) {
         ckpt_fuzz::use_all(&place, &checkpoint);

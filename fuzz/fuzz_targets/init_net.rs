@@ -4,5 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let _ = ckpt_engine::checkpoint::caffe2::init_net_weights(data);
+    if let Ok(weights) = ckpt_engine::checkpoint::caffe2::init_net_weights(data) {
+        ckpt_fuzz::comes_back(&weights, None);
+    }
 });

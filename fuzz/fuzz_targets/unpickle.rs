@@ -6,5 +6,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let path = ckpt_fuzz::folder().join("x.pkl");
     std::fs::write(&path, data).unwrap();
-    let _ = ckpt_runner::formats::read(&path);
+    if let Ok(imported) = ckpt_runner::formats::read(&path) {
+        ckpt_fuzz::comes_back(&imported.workspace, None);
+    }
 });

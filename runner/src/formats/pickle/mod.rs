@@ -25,18 +25,9 @@ use bytes::Bytes;
 use ckpt_engine::Result;
 use ckpt_engine::blob::Workspace;
 
-use super::Imported;
-
 /// Reads a pickled dict. The entries of its dict `blobs`, if it has one, get their own names; others are named by their keys, with `/`
 /// between those of dicts in dicts. Arrays, numbers and lists of numbers or strings are tensors, and strings are metadata.
 pub(super) fn read(file: &Bytes) -> Result<(Workspace, BTreeMap<String, String>)> {
     let (heap, root) = machine::run(file)?;
     blobs::of(&heap, root)
-}
-
-/// Reads a pickle that is in memory, such as a fuzzer's.
-#[cfg_attr(not(test), expect(dead_code, reason = "for a fuzz target, once `formats` hands it on"))]
-pub(super) fn read_bytes(data: &[u8]) -> Result<Imported> {
-    let (workspace, metadata) = read(&Bytes::copy_from_slice(data))?;
-    Ok(Imported { workspace, metadata, file_bytes: data.len() as u64 })
 }

@@ -7,6 +7,7 @@ use ckpt_engine::ErrorKind;
 use ckpt_engine::blob::{DType, Tensor};
 
 use super::*;
+use crate::formats::Imported;
 
 /// Every writer and protocol that there are fixtures of.
 const WRITERS: [&str; 9] = [
@@ -27,6 +28,12 @@ fn fixtures() -> PathBuf {
 
 fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(fixtures().join(name).with_extension("pkl")).unwrap()
+}
+
+/// Reads a pickle that is in memory.
+fn read_bytes(data: &[u8]) -> Result<Imported> {
+    let (workspace, metadata) = read(&Bytes::copy_from_slice(data))?;
+    Ok(Imported { workspace, metadata, file_bytes: data.len() as u64 })
 }
 
 /// All of them.
