@@ -50,9 +50,10 @@ impl Config {
         options
     }
 
-    /// For opening a database that somebody wrote.
-    pub(super) fn read_options(&self) -> Options {
+    /// For opening a database that somebody wrote; `direct`: past the page cache.
+    pub(super) fn read_options(&self, direct: bool) -> Options {
         let mut options = Options::default();
+        options.set_use_direct_reads(direct);
         options.set_block_based_table_factory(&self.block_options());
         options.set_paranoid_checks(true);
         options.set_skip_stats_update_on_db_open(true);

@@ -13,8 +13,11 @@ use ckpt_engine::db::{Cursor, Db, Limits, Read, ReadSink};
 use super::config::{self, Config};
 use super::cursor::RocksCursor;
 use super::{error, logs};
-use crate::store::parallel;
 use crate::store::wanted::Wanted;
+use crate::store::{fs, parallel};
+
+/// Reads under way at once.
+const THREADS: usize = 8;
 
 /// An open database.
 pub(super) struct RocksDb {
@@ -26,7 +29,16 @@ pub(super) struct RocksDb {
 impl RocksDb {
     pub(super) fn open(config: &Config, path: PathBuf) -> Result<Self> {
         let logs = logs::check(&path)?;
-        let (db, blocks) = counted(|| DB::open_for_read_only(&config.read_options(), &path, false));
+        let is_cached = fs::is_mostly_cached(&path, "sst");
+        let options = config.read_options(!is_cached);
+        let (db, blocks) = counted(|| DB::open_for_read_only(&options, &path, false));
+        // A file system without direct reads says so here.
+        let (db, blocks) = match db {
+            Err(_) if !is_cached => {
+                counted(|| DB::open_for_read_only(&config.read_options(false), &path, false))
+            }
+            db => (db, blocks),
+        };
         let db = db.map_err(|error| error::map("cannot open database", &path, error))?;
         Ok(Self { db, path, bytes_read: AtomicU64::new(logs + blocks) })
     }
@@ -44,7 +56,12 @@ impl Db for RocksDb {
     }
 
     fn read(&self, reads: Vec<Read<'_>>, limits: &Limits, sink: &ReadSink<'_>) -> Result<()> {
-        parallel::for_each(limits.threads, Wanted::group(reads)?, |(), record| {
+        // RocksDB reads a block at once and copies it once more.
+        let largest = reads.iter().map(|read| read.range.end.saturating_sub(read.range.start)).max();
+        let memory =
+            usize::try_from(largest.unwrap_or_default()).unwrap_or(usize::MAX).saturating_mul(2).max(1);
+        let threads = THREADS.max(limits.threads).min(limits.memory / memory).max(1);
+        parallel::for_each(threads, Wanted::group(reads)?, |(), record| {
             let value = self.fetch(record.key);
             record.hand_out(&value, sink)
         })

@@ -115,6 +115,23 @@ pub(crate) fn list_dir_dbs(dir: &Path, mark: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
+/// Whether most of the files of a directory that have this extension are in the page cache. What cannot be told is not.
+#[cfg(feature = "rocksdb")]
+pub(crate) fn is_mostly_cached(dir: &Path, extension: &str) -> bool {
+    let (mut cached, mut all) = (0, 0);
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let Ok(file) = fs::File::open(&path) else { continue };
+        let Ok(len) = file.metadata().map(|found| found.len()) else { continue };
+        if path.extension().is_some_and(|found| found == extension) {
+            all += len;
+            let reader = reading::FileReader::new(file, path);
+            cached += if reader.is_cached(0, usize::try_from(len).unwrap_or(usize::MAX)) { len } else { 0 };
+        }
+    }
+    cached * 2 > all
+}
+
 /// What a caller wants a path to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {

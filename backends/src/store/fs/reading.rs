@@ -231,7 +231,7 @@ impl FileReader {
     }
 
     /// Whether most of a part is in the page cache.
-    fn is_cached(&self, offset: u64, len: usize) -> bool {
+    pub(super) fn is_cached(&self, offset: u64, len: usize) -> bool {
         let Ok(map) = self.mapping() else { return false };
         let page = rustix::param::page_size();
         let Some(start) = usize::try_from(offset).ok().map(|offset| offset / page * page) else {
