@@ -11,7 +11,7 @@ use super::caffe2::{self, Caffe2};
 use super::native::Native;
 use super::opened::{About, BlobInfo, Fetch, Opened};
 use super::{Loading, Options, VerifyReport};
-use crate::blob::{Blob, Buffer, DType, Selection, Tensor, Workspace, byte_len, rows_shape, to_usize};
+use crate::blob::{Blob, Buffer, DType, PAGE, Selection, Tensor, Workspace, byte_len, rows_shape, to_usize};
 use crate::db::{Db, Layout, Source};
 use crate::error::{Error, Result, ResultExt};
 use crate::format::keys;
@@ -158,22 +158,28 @@ impl Checkpoint {
         let wanted = blobs.resolve(&self.names())?;
         let wanted = wanted.into_iter().map(|index| self.described(index)).collect::<Result<Vec<_>>>()?;
         let mut buffers: BTreeMap<usize, Buffer> = BTreeMap::new();
-        let mut copied: BTreeMap<usize, Buffer> = BTreeMap::new();
         let mapped = self.map_storages(wanted.iter().map(|blob| blob.storage))?;
+        let mut arenas: Vec<Arena> = Vec::new();
         for blob in &wanted {
             if let Some(bytes) = mapped.get(&blob.storage) {
                 buffers.insert(blob.storage, bytes.clone().into());
-            } else if let std::collections::btree_map::Entry::Vacant(entry) = copied.entry(blob.storage) {
-                let buffer = Buffer::zeroed(to_usize(blob.bytes)?);
-                entry.insert(buffer.context(|| format!("blob `{}`", blob.name))?);
+            } else if let std::collections::btree_map::Entry::Vacant(entry) = buffers.entry(blob.storage) {
+                // Takes its place below.
+                entry.insert(Buffer::zeroed(0)?);
+                Arena::add(&mut arenas, blob.storage, to_usize(blob.bytes)?);
             }
         }
-        let fetches = copied.iter_mut().map(|(&storage, buffer)| {
-            let out = buffer.as_mut()?;
-            Ok(Fetch { storage, range: 0..out.len() as u64, out })
-        });
-        self.fetch_observed(fetches.collect::<Result<_>>()?)?;
-        buffers.append(&mut copied);
+        let mut memory = arenas.iter().map(|arena| Buffer::zeroed(arena.len)).collect::<Result<Vec<_>>>()?;
+        let mut fetches = Vec::new();
+        for (arena, memory) in arenas.iter().zip(&mut memory) {
+            arena.fetches(memory.as_mut()?, &mut fetches)?;
+        }
+        self.fetch_observed(fetches)?;
+        for (arena, memory) in arenas.iter().zip(memory) {
+            for (storage, range) in &arena.parts {
+                buffers.insert(*storage, memory.slice(range.clone())?);
+            }
+        }
         let blob = |info: &BlobInfo<'_>| {
             let data = buffers.get(&info.storage).cloned().ok_or_else(|| Error::internal("no buffer"))?;
             let blob = make_blob(info.kind, data).context(|| format!("blob `{}`", info.name))?;
@@ -264,6 +270,50 @@ impl Checkpoint {
 impl fmt::Debug for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Checkpoint").field("db", &self.label()).finish_non_exhaustive()
+    }
+}
+
+/// Memory that small storages of one load share: the system hands out a large piece faster than many small ones. A blob that is changed
+/// later gets memory of its own.
+#[derive(Default)]
+struct Arena {
+    parts: Vec<(usize, Range<usize>)>,
+    len: usize,
+}
+
+impl Arena {
+    /// As long as a large page. It bounds what one blob that is kept keeps of others.
+    const LEN: usize = 2 << 20;
+    /// A longer one is by itself.
+    const SMALL: usize = 256 << 10;
+
+    /// Gives a storage its place: in the last arena or in a new one.
+    fn add(arenas: &mut Vec<Self>, storage: usize, len: usize) {
+        let fits = |arena: &&mut Self| len <= Self::SMALL && arena.len + len <= Self::LEN;
+        let arena = match arenas.last_mut().filter(fits) {
+            Some(arena) => arena,
+            None => {
+                arenas.push(Self::default());
+                let Some(arena) = arenas.last_mut() else { return };
+                arena
+            }
+        };
+        let start = arena.len.next_multiple_of(if len < PAGE { 64 } else { PAGE });
+        arena.len = start + len;
+        arena.parts.push((storage, start..arena.len));
+    }
+
+    /// What is to be read into its memory.
+    fn fetches<'m>(&self, mut memory: &'m mut [u8], fetches: &mut Vec<Fetch<'m>>) -> Result<()> {
+        let mut end = 0;
+        for (storage, range) in &self.parts {
+            let split = memory.split_at_mut_checked(range.start - end);
+            let split = split.and_then(|(_, rest)| rest.split_at_mut_checked(range.len()));
+            let (out, rest) = split.ok_or_else(|| Error::internal("place outside its memory"))?;
+            fetches.push(Fetch { storage: *storage, range: 0..out.len() as u64, out });
+            (memory, end) = (rest, range.end);
+        }
+        Ok(())
     }
 }
 
