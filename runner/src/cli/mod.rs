@@ -266,7 +266,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
 
-    /// none, auto, zstd or zstd:LEVEL
+    /// none, zstd or zstd:LEVEL
     #[arg(long, default_value = "none")]
     pub compress: Compression,
 
