@@ -4,10 +4,11 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use ckpt_engine::blob::DType;
-use ckpt_engine::checkpoint::{Codec, Compression};
+use ckpt_engine::checkpoint::Codec;
 use ckpt_engine::format::codec;
 use ckpt_engine::format::layout::CHUNK_BYTES;
 use ckpt_engine::format::manifest::{BlobEntry, BlobKind, Chunk, Manifest, Storage};
+use ckpt_engine::format::shuffle::Width;
 use criterion::{BatchSize, Criterion, Throughput};
 
 const BLOBS: u32 = 100_000;
@@ -22,9 +23,15 @@ fn chunks(criterion: &mut Criterion) {
     let chunk: Bytes = weights.take(CHUNK_BYTES / 4).flatten().collect::<Vec<u8>>().into();
     let mut group = criterion.benchmark_group("encode a chunk of 4 MiB");
     group.throughput(Throughput::Bytes(CHUNK_BYTES as u64)).sample_size(10);
-    for compression in [Compression::None, Compression::Zstd(1), Compression::Zstd(3)] {
-        group.bench_function(compression.to_string(), |bench| {
-            bench.iter(|| codec::encode(black_box(chunk.clone()), compression));
+    for (name, width, level) in [
+        ("raw", None, None),
+        ("zstd 1", None, Some(1)),
+        ("zstd 3", None, Some(3)),
+        ("shuffled, zstd 1", Some(Width::Four), Some(1)),
+        ("shuffled, zstd 3", Some(Width::Four), Some(3)),
+    ] {
+        group.bench_function(name, |bench| {
+            bench.iter(|| codec::encode(black_box(chunk.clone()), width, level));
         });
     }
     group.finish();

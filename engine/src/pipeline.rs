@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::db::Limits;
 use crate::error::{Error, Result};
@@ -17,6 +18,30 @@ pub fn ordered<T, R>(
     limits: Limits,
     cost: impl Fn(&T) -> usize + Sync,
     work: impl Fn(&T) -> Result<R> + Sync,
+    take: impl FnMut(usize, R) -> Result<()>,
+) -> Result<()>
+where
+    T: Sync,
+    R: Send,
+{
+    ordered_with_backlog(items, limits, cost, |item, _| work(item), take)
+}
+
+/// What waits to be taken when the work on an item begins: as long as there is enough, that work delays nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Backlog {
+    /// The cost of the results that wait.
+    pub waiting: usize,
+    /// How long taking them will last, at the pace of the latest ones; zero as long as none was taken.
+    pub lasts: Duration,
+}
+
+/// Like [`ordered`], and tells `work` of the backlog, so that it can do more while `take` is behind.
+pub fn ordered_with_backlog<T, R>(
+    items: &[T],
+    limits: Limits,
+    cost: impl Fn(&T) -> usize + Sync,
+    work: impl Fn(&T, Backlog) -> Result<R> + Sync,
     mut take: impl FnMut(usize, R) -> Result<()>,
 ) -> Result<()>
 where
@@ -28,7 +53,14 @@ where
     let fitting = limits.memory.checked_div(mean).unwrap_or(usize::MAX);
     let threads = limits.threads.min(items.len()).min(fitting).max(1);
     let line = Line {
-        state: Mutex::new(State { next: 0, in_flight: 0, done: BTreeMap::new(), stopped: false }),
+        state: Mutex::new(State {
+            next: 0,
+            in_flight: 0,
+            done: BTreeMap::new(),
+            waiting: 0,
+            pace: Pace::default(),
+            stopped: false,
+        }),
         changed: Condvar::new(),
     };
     std::thread::scope(|scope| {
@@ -41,9 +73,15 @@ where
                 .map_err(|error| Error::io("cannot start a worker thread", error))?;
         }
         for (index, item) in items.iter().enumerate() {
-            let result = line.wait_for(index)?;
+            let cost = cost(item);
+            let result = line.wait_for(index, cost)?;
+            let began = Instant::now();
             take(index, result)?;
-            line.lock().in_flight -= cost(item);
+            let took = began.elapsed();
+            let mut state = line.lock();
+            state.in_flight -= cost;
+            state.pace.add(cost, took);
+            drop(state);
             line.changed.notify_all();
         }
         Ok(())
@@ -61,7 +99,33 @@ struct State<R> {
     /// The cost of the items that were begun and not yet taken.
     in_flight: usize,
     done: BTreeMap<usize, Result<R>>,
+    /// The cost of the items in `done`.
+    waiting: usize,
+    pace: Pace,
     stopped: bool,
+}
+
+/// How long the latest items took to be taken. Older ones count less and less, so one that had to wait for something is evened out
+/// with its neighbours, and a store that becomes slower or faster is noticed after a few.
+#[derive(Default)]
+struct Pace {
+    cost: f64,
+    seconds: f64,
+}
+
+impl Pace {
+    /// What is left of the weight of an item when the next one was taken.
+    const FADING: f64 = 7.0 / 8.0;
+
+    fn add(&mut self, cost: usize, took: Duration) {
+        self.cost = self.cost * Self::FADING + cost as f64;
+        self.seconds = self.seconds * Self::FADING + took.as_secs_f64();
+    }
+
+    fn of(&self, cost: usize) -> Duration {
+        let seconds = if self.cost > 0.0 { self.seconds * (cost as f64 / self.cost) } else { 0.0 };
+        Duration::try_from_secs_f64(seconds).unwrap_or_default()
+    }
 }
 
 impl<R> Line<R> {
@@ -74,10 +138,11 @@ impl<R> Line<R> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_for(&self, index: usize) -> Result<R> {
+    fn wait_for(&self, index: usize, cost: usize) -> Result<R> {
         let mut state = self.lock();
         loop {
             if let Some(result) = state.done.remove(&index) {
+                state.waiting -= cost;
                 return result;
             }
             state = self.wait(state);
@@ -89,23 +154,27 @@ impl<R> Line<R> {
         items: &[T],
         budget: usize,
         cost: &impl Fn(&T) -> usize,
-        work: &impl Fn(&T) -> Result<R>,
+        work: &impl Fn(&T, Backlog) -> Result<R>,
     ) {
-        while let Some((index, item)) = self.begin(items, budget, cost) {
-            let result = catch_unwind(AssertUnwindSafe(|| work(item)))
+        while let Some((index, item, backlog)) = self.begin(items, budget, cost) {
+            let result = catch_unwind(AssertUnwindSafe(|| work(item, backlog)))
                 .unwrap_or_else(|_| Err(Error::internal("a worker thread panicked")));
-            self.lock().done.insert(index, result);
+            let cost = cost(item);
+            let mut state = self.lock();
+            state.done.insert(index, result);
+            state.waiting += cost;
+            drop(state);
             self.changed.notify_all();
         }
     }
 
-    /// Waits until the next item fits the budget.
+    /// Waits until the next item fits the budget. What waits then comes before it: items are begun in order.
     fn begin<'a, T>(
         &self,
         items: &'a [T],
         budget: usize,
         cost: &impl Fn(&T) -> usize,
-    ) -> Option<(usize, &'a T)> {
+    ) -> Option<(usize, &'a T, Backlog)> {
         let mut state = self.lock();
         loop {
             let index = state.next;
@@ -114,7 +183,8 @@ impl<R> Line<R> {
             if state.in_flight == 0 || with_it <= budget {
                 state.next += 1;
                 state.in_flight = with_it;
-                return Some((index, item));
+                let backlog = Backlog { waiting: state.waiting, lasts: state.pace.of(state.waiting) };
+                return Some((index, item, backlog));
             }
             state = self.wait(state);
         }
@@ -185,6 +255,50 @@ mod tests {
             },
         )
         .unwrap();
+    }
+
+    #[test]
+    fn work_knows_whether_taking_is_behind() {
+        let items = [10usize; 60];
+        let run = |working: Duration, taking: Duration| {
+            let seen = Mutex::new(Vec::new());
+            let work = |_: &usize, backlog: Backlog| {
+                seen.lock().unwrap().push(backlog);
+                std::thread::sleep(working);
+                Ok(())
+            };
+            let take = |_, ()| {
+                std::thread::sleep(taking);
+                Ok(())
+            };
+            ordered_with_backlog(&items, limits(2, 100), |item| *item, work, take).unwrap();
+            seen.into_inner().unwrap()
+        };
+        let slow = Duration::from_millis(5);
+        let behind = run(Duration::ZERO, slow);
+        assert_eq!(behind[0], Backlog::default());
+        assert!(
+            behind.iter().all(|backlog| backlog.waiting <= 90),
+            "what is taken or worked on does not wait"
+        );
+        // One is being taken and one or two are worked on: the others of the ten that fit wait, for five milliseconds each.
+        assert!(behind[20..].iter().all(|backlog| backlog.waiting >= 70 && backlog.lasts >= 7 * slow));
+        let ahead = run(slow, Duration::ZERO);
+        assert!(ahead.iter().all(|backlog| backlog.lasts < slow), "{ahead:?}");
+    }
+
+    #[test]
+    fn the_pace_evens_out_and_follows() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.of(1000), Duration::ZERO);
+        // A queue that takes three at once and then lets the fourth wait for all.
+        for took in [0, 0, 0, 40].repeat(20) {
+            pace.add(1, Duration::from_millis(took));
+        }
+        let even = pace.of(1).as_millis();
+        assert!((9..=14).contains(&even), "{even}");
+        (0..40).for_each(|_| pace.add(1, Duration::ZERO));
+        assert!(pace.of(1) < Duration::from_millis(1));
     }
 
     /// Sixteen threads took turns at two records in flight, and each kept a record's memory in its allocator's cache: a copy out

@@ -12,6 +12,7 @@ use super::opened::Fetch;
 use crate::blob::{Blob, Buffer, MAX_NAME_LEN, Workspace, to_usize};
 use crate::error::{Error, Result};
 use crate::format::manifest::{BlobEntry, BlobKind};
+use crate::format::shuffle::Width;
 
 /// Named blobs, in the order in which they are to be written, and how to get their bytes.
 pub(super) struct Content<'a> {
@@ -116,6 +117,19 @@ impl<'a> Content<'a> {
         self.storages.get(blob.storage).copied().unwrap_or_default()
     }
 
+    /// The element width of each storage: that of the first tensor on it, `None` for opaque bytes and whatever is not worth shuffling.
+    pub(super) fn widths(&self) -> Vec<Option<Width>> {
+        let mut dtypes = vec![None; self.storages.len()];
+        for blob in &self.blobs {
+            if let (BlobKind::Tensor { dtype, .. }, Some(first @ None)) =
+                (&blob.kind, dtypes.get_mut(blob.storage))
+            {
+                *first = Some(*dtype);
+            }
+        }
+        dtypes.into_iter().map(|dtype| dtype.and_then(Width::of)).collect()
+    }
+
     /// The sum of all bytes; shared ones count once.
     pub(super) fn bytes(&self) -> u64 {
         self.storages.iter().sum()
@@ -149,7 +163,7 @@ fn kind_of(blob: &Blob) -> BlobKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blob::Tensor;
+    use crate::blob::{DType, Tensor};
 
     #[test]
     fn shared_memory_is_stored_once() {
@@ -165,6 +179,20 @@ mod tests {
         let storages: Vec<usize> = content.blobs.iter().map(|blob| blob.storage).collect();
         assert_eq!(storages, [0, 0, 1, 2, 3]);
         assert_eq!(content.storages, [16, 0, 0, 8]);
+    }
+
+    #[test]
+    fn a_storage_has_the_width_of_the_first_tensor_on_it() {
+        let tensor = Tensor::from_slice([2], &[1.0f32, 2.0]).unwrap();
+        let mut workspace = Workspace::new();
+        workspace.insert("a", Blob::bytes("x", tensor.data().clone()));
+        workspace.insert("b", tensor.clone());
+        workspace.insert("c", Tensor::new(DType::Bf16, [4], tensor.data().clone()).unwrap());
+        workspace.insert("d", Blob::bytes("x", Buffer::zeroed(8).unwrap()));
+        workspace.insert("e", Tensor::scalar(1u8));
+        workspace.insert("f", Tensor::scalar(1i64));
+        let content = Content::of_workspace(&workspace).unwrap();
+        assert_eq!(content.widths(), [Some(Width::Four), None, None, Some(Width::Eight)]);
     }
 
     #[test]

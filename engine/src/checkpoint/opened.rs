@@ -47,7 +47,7 @@ pub struct BlobInfo<'a> {
     pub bytes: u64,
     /// What its chunks take in the store.
     pub stored_bytes: u64,
-    /// Zstd if any chunk is compressed.
+    /// That of the first chunk that is compressed, if any is.
     pub codec: Codec,
     /// How many chunks.
     pub chunks: u64,

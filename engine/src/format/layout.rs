@@ -8,8 +8,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::codec::{self, Compression};
+use super::codec;
 use super::manifest::{Chunk, Storage};
+use super::shuffle::Width;
 use crate::blob::to_usize;
 use crate::db::Payload;
 use crate::error::{Error, Result};
@@ -77,10 +78,11 @@ impl Layout {
         record.iter().map(|piece| piece.range.len()).sum()
     }
 
-    /// Encodes a record, whose raw bytes `raw` gives.
+    /// Encodes a record with zstd of this level, if one is given. `widths` has the element width of each storage, `raw` gives the raw bytes.
     pub fn encode(
         record: &[Piece],
-        compression: Compression,
+        level: Option<i32>,
+        widths: &[Option<Width>],
         raw: impl Fn(&Piece) -> Result<Bytes>,
     ) -> Result<EncodedRecord> {
         let mut value = Payload::new();
@@ -89,7 +91,8 @@ impl Layout {
             let padding = value.len().next_multiple_of(GATHERED_ALIGN) - value.len();
             value.push(Bytes::from_static(&[0; GATHERED_ALIGN]).slice(..padding));
             let offset = value.len() as u64;
-            let encoded = codec::encode(raw(piece)?, compression)?;
+            let width = widths.get(piece.storage).copied().flatten();
+            let encoded = codec::encode(raw(piece)?, width, level)?;
             let stored_bytes = encoded.bytes.len() as u64;
             chunks.push((offset, Chunk { crc32: encoded.crc32, codec: encoded.codec, stored_bytes }));
             value.push(encoded.bytes);

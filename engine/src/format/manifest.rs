@@ -9,6 +9,7 @@ use std::ops::Range;
 use prost::Message;
 
 use super::codec::Codec;
+use super::shuffle::Width;
 use crate::blob::{DType, MAX_NAME_LEN};
 use crate::error::{Error, Result};
 
@@ -149,7 +150,7 @@ impl Storage {
         self.chunks.iter().map(|chunk| chunk.stored_bytes).sum()
     }
 
-    /// Zstd if any chunk is compressed.
+    /// That of the first chunk that is compressed, if any is.
     pub fn codec(&self) -> Codec {
         let compressed = self.chunks.iter().find(|chunk| chunk.codec != Codec::Raw);
         compressed.map_or(Codec::Raw, |chunk| chunk.codec)
@@ -172,7 +173,7 @@ impl Storage {
             match located.chunk.codec {
                 Codec::Raw => located.chunk.stored_bytes == raw,
                 // What did not get smaller is stored raw.
-                Codec::Zstd => located.chunk.stored_bytes < raw,
+                Codec::Zstd | Codec::ShuffleZstd(_) => located.chunk.stored_bytes < raw,
             }
         };
         self.located().all(sound).then_some(())
@@ -352,6 +353,9 @@ fn storage_to_proto(storage: &Storage) -> proto::Storage {
     let codec = |chunk: &Chunk| match chunk.codec {
         Codec::Raw => proto::Codec::Raw.into(),
         Codec::Zstd => proto::Codec::Zstd.into(),
+        Codec::ShuffleZstd(Width::Two) => proto::Codec::Shuffle2Zstd.into(),
+        Codec::ShuffleZstd(Width::Four) => proto::Codec::Shuffle4Zstd.into(),
+        Codec::ShuffleZstd(Width::Eight) => proto::Codec::Shuffle8Zstd.into(),
     };
     proto::Storage {
         bytes: storage.bytes,
@@ -376,10 +380,18 @@ fn storage_from_proto(proto: proto::Storage) -> Result<Storage> {
     if !all_raw && (proto.codec.len() != count || proto.stored_bytes.len() != count) {
         return Err(wrong());
     }
-    let codec = |number: Option<&i32>| match number.map(|&number| proto::Codec::try_from(number)) {
-        None | Some(Ok(proto::Codec::Raw)) => Ok(Codec::Raw),
-        Some(Ok(proto::Codec::Zstd)) => Ok(Codec::Zstd),
-        Some(Err(_)) => Err(Error::unsupported("checkpoint uses a codec that this version does not know")),
+    let codec = |number: Option<&i32>| {
+        let number = number.copied().unwrap_or_default();
+        match proto::Codec::try_from(number) {
+            Ok(proto::Codec::Raw) => Ok(Codec::Raw),
+            Ok(proto::Codec::Zstd) => Ok(Codec::Zstd),
+            Ok(proto::Codec::Shuffle2Zstd) => Ok(Codec::ShuffleZstd(Width::Two)),
+            Ok(proto::Codec::Shuffle4Zstd) => Ok(Codec::ShuffleZstd(Width::Four)),
+            Ok(proto::Codec::Shuffle8Zstd) => Ok(Codec::ShuffleZstd(Width::Eight)),
+            Err(_) => Err(Error::unsupported(format!(
+                "checkpoint uses a codec that this version does not know; use a newer one number=`{number}`"
+            ))),
+        }
     };
     let mut left = proto.bytes;
     let chunks = proto.crc32.iter().enumerate().map(|(index, &crc32)| {
@@ -558,6 +570,30 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         assert_eq!(Manifest::decode(&manifest().encode()).unwrap(), manifest());
+    }
+
+    /// The stored numbers are fixed. Those of codecs to come are no damage.
+    #[test]
+    fn codecs_have_their_numbers() {
+        let with = |codec| {
+            let mut manifest = manifest();
+            manifest.storages[1].chunks[0].codec = codec;
+            manifest
+        };
+        let widths = [Width::Two, Width::Four, Width::Eight].map(Codec::ShuffleZstd);
+        for (number, codec) in (1..).zip([Codec::Zstd].into_iter().chain(widths)) {
+            let mut proto = with(codec).to_proto();
+            assert_eq!(proto.storages[1].codec, [number]);
+            assert_eq!(Manifest::decode(&with(codec).encode()).unwrap(), with(codec));
+            for unknown in [-1, 5, i32::MAX] {
+                proto.storages[1].codec = vec![unknown];
+                let error = Manifest::from_proto(proto.clone()).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            }
+            let mut not_smaller = with(codec);
+            not_smaller.storages[1].chunks[0].stored_bytes = 4;
+            assert_eq!(Manifest::decode(&not_smaller.encode()).unwrap_err().kind(), ErrorKind::Corrupt);
+        }
     }
 
     #[test]

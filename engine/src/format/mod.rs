@@ -5,3 +5,4 @@ pub mod codec;
 pub mod keys;
 pub mod layout;
 pub mod manifest;
+pub mod shuffle;

@@ -98,7 +98,7 @@ pub struct ImportArgs {
     #[arg(long)]
     pub epoch: u64,
 
-    /// none, zstd or zstd:LEVEL
+    /// none, auto (compresses while the store is the slower one), zstd or zstd:LEVEL
     #[arg(long, default_value = "none")]
     pub compress: Compression,
 
@@ -266,7 +266,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
 
-    /// none, zstd or zstd:LEVEL
+    /// none, auto (compresses while the store is the slower one), zstd or zstd:LEVEL
     #[arg(long, default_value = "none")]
     pub compress: Compression,
 
