@@ -1,7 +1,7 @@
 //! The stores of `ckpt`: one folder per `db_type`.
 //!
-//! `files`, `s3`, `gs` and `az` keep a db as one pack (`pack`) in one file or object (`store`); `rocksdb` and `lmdb` keep
-//! it as a directory that their library wrote, staged and published by `store::fs`. `memory` is the engine's own.
+//! `files`, `s3`, `gs` and `az` keep a db as one pack (`pack`) in one file or object (`store`); `rocksdb`, `lmdb` and
+//! `leveldb` keep it as a directory that their library opens, staged and published by `store::fs`. `memory` is the engine's own.
 //!
 //! A `db_type` is selected by name: fill a [`Registry`] with [`register_all`] and ask it for a driver.
 
@@ -21,6 +21,8 @@ mod rocksdb;
 #[cfg(feature = "s3")]
 mod s3;
 mod store;
+#[cfg(any(feature = "leveldb", feature = "rocksdb"))]
+mod table;
 
 use std::sync::Arc;
 

@@ -5,6 +5,10 @@ use std::str::FromStr;
 use ckpt_engine::db::DriverOptions;
 use ckpt_engine::{Error, Result};
 
+use super::format::table::BY_SNAPPY;
+use super::writer::FAMILY;
+use crate::table::{Compressor, TableOptions};
+
 /// The backend's name.
 pub(super) const DB_TYPE: &str = "leveldb";
 
@@ -17,51 +21,40 @@ pub(super) const MAX_VALUE_LEN: u64 = (1 << 31) - (1 << 21);
 /// A block of many records is shorter than twice this.
 pub(super) const MAX_BLOCK_BYTES: usize = 256 << 20;
 
-/// What `--db-option` can set.
-#[derive(Clone, Debug)]
-pub(super) struct Config {
-    /// `block_bytes`: a block of a table is closed at this size. LevelDB reads and checks whole blocks, so by default every record has
-    /// one of its own: nothing is read that was not asked for, and damage stays within a record. Caffe2's default is 65536.
-    pub(super) block_bytes: usize,
-    /// `table_bytes`: a new table is begun at this size.
-    pub(super) table_bytes: u64,
-    /// `compression`: of blocks. Large tensors rarely get smaller by it.
-    pub(super) compression: Compression,
-}
-
-/// How blocks are compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Compression {
-    None,
-    Snappy,
-}
+/// The way to compress blocks that `compression` names.
+struct Compression(Option<Compressor>);
 
 impl FromStr for Compression {
     type Err = ();
 
     fn from_str(name: &str) -> Result<Self, ()> {
         match name {
-            "none" => Ok(Self::None),
-            "snappy" => Ok(Self::Snappy),
+            "none" => Ok(Self(None)),
+            "snappy" => Ok(Self(Some(BY_SNAPPY))),
             _ => Err(()),
         }
     }
 }
 
-impl Config {
-    pub(super) fn from_options(mut options: DriverOptions) -> Result<Self> {
-        let config = Self {
-            block_bytes: options.take("block_bytes")?.unwrap_or(1),
-            table_bytes: options.take("table_bytes")?.unwrap_or(1 << 30),
-            compression: options.take("compression")?.unwrap_or(Compression::None),
-        };
-        options.finish(DB_TYPE)?;
-        if config.block_bytes > MAX_BLOCK_BYTES {
-            return Err(Error::invalid(format!(
-                "db option is too large option=`block_bytes` value=`{}` most=`{MAX_BLOCK_BYTES}`",
-                config.block_bytes
-            )));
-        }
-        Ok(config)
+/// What `--db-option` can set.
+///
+/// - `block_bytes`: a block of a table is closed at this size. LevelDB reads and checks whole blocks, so by default every record has
+///   one of its own: nothing is read that was not asked for, and damage stays within a record. Caffe2's default is 65536.
+/// - `table_bytes`: a new table is begun at this size.
+/// - `compression`: of blocks. Large tensors rarely get smaller by it.
+pub(super) fn tables(mut options: DriverOptions) -> Result<TableOptions> {
+    let tables = TableOptions {
+        family: &FAMILY,
+        block_bytes: options.take("block_bytes")?.unwrap_or(1),
+        table_bytes: options.take("table_bytes")?.unwrap_or(1 << 30),
+        compression: options.take("compression")?.and_then(|Compression(compressor)| compressor),
+    };
+    options.finish(DB_TYPE)?;
+    if tables.block_bytes > MAX_BLOCK_BYTES {
+        return Err(Error::invalid(format!(
+            "db option is too large option=`block_bytes` value=`{}` most=`{MAX_BLOCK_BYTES}`",
+            tables.block_bytes
+        )));
     }
+    Ok(tables)
 }

@@ -9,12 +9,13 @@ use ckpt_engine::db::{
     WritePlan,
 };
 
-use super::config::{Config, DB_TYPE, MAX_KEY_LEN, MAX_VALUE_LEN};
+use super::config::{self, DB_TYPE, MAX_KEY_LEN, MAX_VALUE_LEN};
 use super::format::edit::looks_like_rocksdb;
 use super::reader::LevelDb;
 use super::version::CURRENT;
-use super::writer::LevelWriter;
+use super::writer;
 use crate::store::fs::{self, FsRecords, StagedDir};
+use crate::table::TableOptions;
 
 /// A file that RocksDB makes and LevelDB does not. Both make the file `CURRENT`.
 const ROCKSDB: &str = "IDENTITY";
@@ -22,13 +23,13 @@ const ROCKSDB: &str = "IDENTITY";
 /// LevelDB databases in directories.
 #[derive(Debug)]
 pub(crate) struct LevelDriver {
-    config: Config,
+    tables: TableOptions,
 }
 
 impl LevelDriver {
     /// With the settings `block_bytes`, `table_bytes` and `compression`.
     pub(crate) fn from_options(options: DriverOptions) -> Result<Self> {
-        Ok(Self { config: Config::from_options(options)? })
+        Ok(Self { tables: config::tables(options)? })
     }
 }
 
@@ -48,11 +49,9 @@ impl Driver for LevelDriver {
         }
     }
 
-    fn write(&self, source: &Source, _plan: &WritePlan, body: &mut WriteBody<'_>) -> Result<()> {
+    fn write(&self, source: &Source, plan: &WritePlan, body: &mut WriteBody<'_>) -> Result<()> {
         let staged = StagedDir::create(&fs::db_path(source.prefix(), source.name())?)?;
-        let mut writer = LevelWriter::new(&staged, &self.config);
-        body(&mut writer)?;
-        writer.finish()?;
+        writer::write(&staged, &self.tables, plan, body)?;
         staged.publish()
     }
 

@@ -20,7 +20,6 @@ mod error;
 mod format;
 mod reader;
 mod recent;
-mod table_writer;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,9 @@ use ::rocksdb::{
 use ckpt_engine::Result;
 use ckpt_engine::db::DriverOptions;
 
+use super::table::FAMILY;
+use crate::table::TableOptions;
+
 /// The backend's name.
 pub(super) const DB_TYPE: &str = "rocksdb";
 
@@ -22,7 +25,7 @@ pub(super) struct Config {
     /// has one of its own: nothing is read that was not asked for, and damage stays within a record.
     block_bytes: usize,
     /// `table_bytes`: a new table is begun at this size.
-    pub(super) table_bytes: u64,
+    table_bytes: u64,
 }
 
 impl Config {
@@ -35,12 +38,17 @@ impl Config {
         Ok(config)
     }
 
-    /// For writing tables and for the empty database that takes them in.
+    /// For writing tables. Chunks come compressed, or are known not to compress.
+    pub(super) fn tables(&self) -> TableOptions {
+        let Self { block_bytes, table_bytes } = *self;
+        TableOptions { family: &FAMILY, block_bytes, table_bytes, compression: None }
+    }
+
+    /// For the empty database that takes them in.
     pub(super) fn write_options(&self) -> Options {
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_error_if_exists(true);
-        // Chunks come compressed, or are known not to compress.
         options.set_compression_type(DBCompressionType::None);
         options.set_block_based_table_factory(&self.block_options());
         options.set_disable_auto_compactions(true);

@@ -11,7 +11,7 @@ use ckpt_engine::{Error, Result};
 
 use super::config::{Config, DB_TYPE, MAX_KEY_LEN, MAX_VALUE_LEN};
 use super::reader::RocksDb;
-use super::writer::RocksWriter;
+use super::writer;
 use crate::store::fs::{self, FsRecords, StagedDir};
 
 /// The file that a RocksDB directory always has: it names the current manifest.
@@ -54,12 +54,9 @@ impl Driver for RocksDriver {
         }
     }
 
-    fn write(&self, source: &Source, _plan: &WritePlan, body: &mut WriteBody<'_>) -> Result<()> {
+    fn write(&self, source: &Source, plan: &WritePlan, body: &mut WriteBody<'_>) -> Result<()> {
         let staged = StagedDir::create(&fs::db_path(source.prefix(), source.name())?)?;
-        let options = self.config.write_options();
-        let mut writer = RocksWriter::new(staged.path(), &self.config, &options)?;
-        body(&mut writer)?;
-        writer.finish()?;
+        writer::write(&staged, &self.config, plan, body)?;
         staged.publish()
     }
 

@@ -29,6 +29,10 @@ fn records(count: u32, len: usize) -> Records {
 }
 
 fn write(driver: &RocksDriver, source: &Source, records: &Records) {
+    write_planned(driver, source, &PLAN, records);
+}
+
+fn write_planned(driver: &RocksDriver, source: &Source, plan: &WritePlan, records: &Records) {
     let mut body = |transaction: &mut dyn ckpt_engine::db::Transaction| {
         for (key, value) in records {
             let (a, b) = value.split_at(value.len() / 2);
@@ -39,7 +43,7 @@ fn write(driver: &RocksDriver, source: &Source, records: &Records) {
         }
         Ok(())
     };
-    driver.write(source, &PLAN, &mut body).unwrap();
+    driver.write(source, plan, &mut body).unwrap();
 }
 
 /// What the cursor finds, or the first error.
@@ -75,6 +79,42 @@ fn any_rocksdb_opens_it() {
         .map(|(k, v)| (k.into(), v.into()))
         .collect();
     assert_eq!(found, expected);
+}
+
+/// Written past the page cache, in several tables, with values that begin on a page.
+#[test]
+fn large_records_lie_on_pages_and_rocksdb_reads_and_checks_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = source(dir.path());
+    let mut expected = records(16, 1_000_001);
+    expected.extend([(b"small".to_vec(), b"x".to_vec()), (b"empty".to_vec(), Vec::new())]);
+    let tables = DriverOptions::new().with("table_bytes", "5000000");
+    let bytes = expected.values().map(|value| value.len() as u64).sum();
+    let limits = Limits { threads: 2, memory: 16 << 20 };
+    let plan = WritePlan { records: expected.len() as u64, bytes, limits };
+    write_planned(&RocksDriver::from_options(tables).unwrap(), &source, &plan, &expected);
+    let path = dir.path().join("n.1");
+    let found: Vec<_> = files(&path).into_iter().filter(|(name, _)| name.ends_with(".sst")).collect();
+    assert_eq!(found.len(), 4);
+    let mut on_pages = 0;
+    for value in expected.values().filter(|value| value.len() > 1) {
+        on_pages +=
+            found.iter().filter(|(_, bytes)| bytes.chunks(4096).any(|page| page == &value[..4096])).count();
+    }
+    assert_eq!(on_pages, 16);
+    assert_eq!(read_all(&*driver().open(&source).unwrap()).unwrap(), expected);
+    let mut db = ::rocksdb::DB::open_default(&path).unwrap();
+    let live = db.live_files().unwrap();
+    assert_eq!(live.iter().map(|file| file.num_entries).sum::<u64>(), 18);
+    assert!(live.iter().all(|file| file.num_deletions == 0));
+    // It rewrites all of them, and checks every block and the number of records.
+    db.compact_range(None::<&[u8]>, None::<&[u8]>);
+    for (key, value) in &expected {
+        assert!(db.get(key).unwrap().as_deref() == Some(&value[..]));
+    }
+    drop(db);
+    db = ::rocksdb::DB::open_default(&path).unwrap();
+    assert_eq!(db.iterator(::rocksdb::IteratorMode::Start).count(), 18);
 }
 
 #[test]

@@ -29,7 +29,7 @@ use rustix::io::Errno;
 #[cfg(feature = "lmdb")]
 pub(crate) use reading::FileReader;
 pub(crate) use records::FsRecords;
-#[cfg(feature = "leveldb")]
+#[cfg(any(feature = "leveldb", feature = "rocksdb"))]
 pub(crate) use staged_dir::FileInStagedDir;
 pub(crate) use staged_dir::{StagedDir, destroy_dir};
 use staged_file::StagedFile;

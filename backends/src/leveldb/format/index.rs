@@ -72,9 +72,9 @@ impl Index {
 mod tests {
     use bytes::Bytes;
 
-    use super::super::block::BlockBuilder;
     use super::super::{VALUE, internal_key};
     use super::*;
+    use crate::table::BlockBuilder;
 
     fn build(interval: usize, count: u64) -> Bytes {
         let mut builder = BlockBuilder::new(interval);

@@ -15,18 +15,15 @@ use std::cmp::Reverse;
 
 use bytes::Bytes;
 
-/// The name of the order that keys are in here: by their bytes.
-pub(super) const BYTEWISE: &[u8] = b"leveldb.BytewiseComparator";
-
-/// The bytes of an internal key after the user's.
-pub(super) const TAG: usize = 8;
+#[cfg(test)]
+pub(super) use crate::table::internal_key;
+pub(super) use crate::table::{BYTEWISE, TAG, VALUE, mask, put_varints};
 
 /// Sequence numbers share their eight bytes with the kind.
 pub(super) const MAX_SEQUENCE: u64 = (1 << 56) - 1;
 
-/// The kinds of record.
+/// The kind of a record that deletes its key.
 pub(super) const DELETION: u8 = 0;
-pub(super) const VALUE: u8 = 1;
 
 /// What a key was set to, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,11 +44,6 @@ impl Stored {
     }
 }
 
-/// An internal key.
-pub(super) fn internal_key(user: &[u8], sequence: u64, kind: u8) -> Vec<u8> {
-    [user, &(sequence << 8 | u64::from(kind)).to_le_bytes()].concat()
-}
-
 /// The user's key of an internal one, and its last eight bytes as a number. `None` if it is too short.
 pub(super) fn split_key(internal: &[u8]) -> Option<(&[u8], u64)> {
     let (user, tag) = internal.split_last_chunk()?;
@@ -61,22 +53,6 @@ pub(super) fn split_key(internal: &[u8]) -> Option<(&[u8], u64)> {
 /// What sorts as internal keys do.
 pub(super) fn key_order(internal: &[u8]) -> impl Ord {
     split_key(internal).map(|(user, tag)| (user, Reverse(tag)))
-}
-
-/// A checksum as it is stored: rotated and shifted, so that a checksum of data that holds checksums is still a good one.
-pub(super) fn mask(crc: u32) -> u32 {
-    crc.rotate_right(15).wrapping_add(0xa282_ead8)
-}
-
-/// Adds numbers as varints.
-pub(super) fn put_varints<const N: usize>(bytes: &mut Vec<u8>, numbers: [u64; N]) {
-    for mut number in numbers {
-        while number >= 0x80 {
-            bytes.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        bytes.push(number as u8);
-    }
 }
 
 /// Adds bytes with their length before them.

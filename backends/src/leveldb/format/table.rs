@@ -8,11 +8,10 @@ use bytes::Bytes;
 use ckpt_engine::{Error, Result};
 
 use super::edit::looks_like_rocksdb;
-use super::{Input, mask, put_varints};
+use super::{Input, mask};
 use crate::store::zeroed;
-
-/// The bytes after a block.
-pub(crate) const TRAILER: usize = 5;
+use crate::table::{Compressor, RAW};
+pub(crate) use crate::table::{Handle, TRAILER};
 
 /// The bytes at the end of a table.
 pub(crate) const FOOTER: usize = 48;
@@ -24,24 +23,13 @@ const ROCKSDB_MAGIC: u64 = 0x88e2_41b7_85f4_cff7;
 /// Both are lengths of 32 bits to LevelDB where a block is compressed, and so are places in a block.
 const MAX_BLOCK: u64 = u32::MAX as u64;
 
-/// How a block is compressed.
-const RAW: u8 = 0;
+/// How a block is compressed, if it is.
 const SNAPPY: u8 = 1;
 
-/// Where a block is, without what comes after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Handle {
-    pub(crate) offset: u64,
-    pub(crate) len: u64,
-}
+/// Compresses blocks by Snappy.
+pub(crate) const BY_SNAPPY: Compressor = Compressor { kind: SNAPPY, compress };
 
 impl Handle {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        put_varints(&mut bytes, [self.offset, self.len]);
-        bytes
-    }
-
     pub(super) fn decode(input: &mut Input<'_>) -> Option<Self> {
         Some(Self { offset: input.varint()?, len: input.varint()? })
     }
@@ -111,16 +99,9 @@ fn decompress(compressed: &[u8]) -> Result<Bytes> {
 }
 
 /// The block compressed by Snappy, unless that saves less than an eighth.
-pub(crate) fn compress(block: &[u8]) -> Option<Vec<u8>> {
+fn compress(block: &[u8]) -> Option<Vec<u8>> {
     let compressed = snap::raw::Encoder::new().compress_vec(block).ok()?;
     (compressed.len() < block.len() - block.len() / 8).then_some(compressed)
-}
-
-/// What comes after a block. `crc` is the checksum of its bytes.
-pub(crate) fn trailer(crc: u32, is_compressed: bool) -> [u8; TRAILER] {
-    let compression = if is_compressed { SNAPPY } else { RAW };
-    let [a, b, c, d] = mask(crc32c::crc32c_append(crc, &[compression])).to_le_bytes();
-    [compression, a, b, c, d]
 }
 
 fn damaged(why: &str) -> Error {
@@ -132,6 +113,7 @@ mod tests {
     use ckpt_engine::ErrorKind;
 
     use super::*;
+    use crate::table::trailer;
 
     const HANDLES: [Handle; 2] = [Handle { offset: 0, len: 8 }, Handle { offset: 13, len: 300 }];
 
@@ -161,7 +143,7 @@ mod tests {
     }
 
     fn stored(block: &[u8], is_compressed: bool) -> Vec<u8> {
-        [block, &trailer(crc32c::crc32c(block), is_compressed)].concat()
+        [block, &trailer(crc32c::crc32c(block), if is_compressed { SNAPPY } else { RAW })].concat()
     }
 
     #[test]

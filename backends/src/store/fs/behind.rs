@@ -46,7 +46,7 @@ impl FileWriter {
     /// Begins a file that will be `target`.
     pub(super) fn create(target: &Path, expected: Expected) -> Result<Self> {
         let staged = StagedFile::create(target)?;
-        let behind = if expected.bytes < LEAST { None } else { Behind::start(&staged, expected)? };
+        let behind = Behind::start(staged.path(), staged.file(), expected)?;
         Ok(Self { behind, staged })
     }
 }
@@ -54,7 +54,7 @@ impl FileWriter {
 impl Writer for FileWriter {
     fn append(&mut self, pieces: Vec<Bytes>) -> Result<()> {
         match &mut self.behind {
-            Some(behind) => pieces.into_iter().try_for_each(|piece| behind.append(piece)),
+            Some(behind) => behind.append(pieces),
             None => self.staged.write(&pieces),
         }
     }
@@ -69,7 +69,7 @@ impl Writer for FileWriter {
 
 /// The threads that write, and what is not handed to them yet. Dropped, they stop.
 #[derive(Debug)]
-struct Behind {
+pub(super) struct Behind {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     /// Gathers what is not written from where it is.
@@ -131,16 +131,20 @@ impl Source {
 }
 
 impl Behind {
-    /// `None` on a file system without direct writes.
-    fn start(staged: &StagedFile, expected: Expected) -> Result<Option<Self>> {
-        let path = staged.path().to_owned();
+    /// For the empty file `file`, which is at `path`. `None` if that is better written in the ordinary way: it is small, or on a file
+    /// system without direct writes.
+    pub(super) fn start(path: &Path, file: &File, expected: Expected) -> Result<Option<Self>> {
+        if expected.bytes < LEAST {
+            return Ok(None);
+        }
+        let path = path.to_owned();
         let failed = |error| io_error("cannot open file", &path, error);
         let direct = match steps::reopen_direct(&path) {
             Ok(direct) => direct,
             Err(error) if is_any(&error, &[Errno::INVAL, Errno::OPNOTSUPP]) => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
-        let ordinary = staged.file().try_clone().map_err(failed)?;
+        let ordinary = file.try_clone().map_err(failed)?;
         // Writes that lengthen a file wait for each other, those within it do not. Only a hint: the length is an upper bound.
         if let Err(error) = steps::preallocate(&ordinary, expected.bytes) {
             tracing::debug!(path = %path.display(), %error, "cannot allocate in advance");
@@ -173,7 +177,11 @@ impl Behind {
         Ok(Some(behind))
     }
 
-    fn append(&mut self, mut piece: Bytes) -> Result<()> {
+    pub(super) fn append(&mut self, pieces: Vec<Bytes>) -> Result<()> {
+        pieces.into_iter().try_for_each(|piece| self.append_piece(piece))
+    }
+
+    fn append_piece(&mut self, mut piece: Bytes) -> Result<()> {
         while !piece.is_empty() {
             let aligned = self.filled.is_multiple_of(PAGE) && piece.as_ptr().addr().is_multiple_of(PAGE);
             if aligned && piece.len() >= LEAST_RUN {
@@ -221,7 +229,7 @@ impl Behind {
     }
 
     /// Writes the rest and waits for all. The last page is written whole and then cut.
-    fn finish(mut self) -> Result<()> {
+    pub(super) fn finish(mut self) -> Result<()> {
         let len = self.offset + self.filled as u64;
         let padded = self.filled.next_multiple_of(PAGE);
         if let Some(padding) = self.block.as_mut()?.get_mut(self.filled..padded) {

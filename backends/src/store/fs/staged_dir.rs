@@ -5,12 +5,18 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+#[cfg(any(feature = "leveldb", feature = "rocksdb"))]
+use bytes::Bytes;
 use ckpt_engine::{Error, Result};
 use rustix::io::Errno;
 
+#[cfg(any(feature = "leveldb", feature = "rocksdb"))]
+use super::behind::Behind;
 use super::{
     Discard, Wanted, dir_exists, io_error, is_any, make_parent, staged_path, steps, sync_parent, wrong_type,
 };
+#[cfg(any(feature = "leveldb", feature = "rocksdb"))]
+use crate::store::Expected;
 
 /// A directory on its way. Dropped, it is removed with all that is in it.
 #[derive(Debug)]
@@ -39,12 +45,12 @@ impl StagedDir {
         &self.staged.path
     }
 
-    /// Makes an empty file of this name in it.
-    #[cfg(feature = "leveldb")]
-    pub(crate) fn create_file(&self, name: &str) -> Result<FileInStagedDir> {
+    /// Makes an empty file of this name in it, or in a directory that is in it.
+    #[cfg(any(feature = "leveldb", feature = "rocksdb"))]
+    pub(crate) fn create_file(&self, name: &str, expected: Expected) -> Result<FileInStagedDir> {
         let path = self.staged.path.join(name);
         let file = steps::create_file(&path).map_err(|error| io_error("cannot create file", &path, error))?;
-        Ok(FileInStagedDir { path, file })
+        Ok(FileInStagedDir { behind: Behind::start(&path, &file, expected)?, path, file })
     }
 
     /// Makes the directory and all in it durable and gives it its final name, in place of an older one.
@@ -75,19 +81,28 @@ impl StagedDir {
 }
 
 /// A file of a staged directory. It becomes durable with that.
-#[cfg(feature = "leveldb")]
+#[cfg(any(feature = "leveldb", feature = "rocksdb"))]
 #[derive(Debug)]
 pub(crate) struct FileInStagedDir {
+    behind: Option<Behind>,
     path: PathBuf,
     file: File,
 }
 
-#[cfg(feature = "leveldb")]
+#[cfg(any(feature = "leveldb", feature = "rocksdb"))]
 impl FileInStagedDir {
-    /// Appends all of `pieces`.
-    pub(crate) fn write(&mut self, pieces: &mut [std::io::IoSlice<'_>]) -> Result<()> {
-        steps::write(&self.path, &self.file, pieces)
-            .map_err(|error| io_error("cannot write file", &self.path, error))
+    /// Appends all of `pieces`. It may be written later and its failure told by a later call.
+    pub(crate) fn append(&mut self, pieces: Vec<Bytes>) -> Result<()> {
+        match &mut self.behind {
+            Some(behind) => behind.append(pieces),
+            None => steps::write(&self.path, &self.file, &pieces)
+                .map_err(|error| io_error("cannot write file", &self.path, error)),
+        }
+    }
+
+    /// Writes what is not written yet.
+    pub(crate) fn finish(self) -> Result<()> {
+        self.behind.map_or(Ok(()), Behind::finish)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A file that is written beside its final name and published in one step.
 
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -45,8 +45,7 @@ impl StagedFile {
 
     /// Appends all of `pieces`.
     pub(super) fn write(&mut self, pieces: &[Bytes]) -> Result<()> {
-        let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-        steps::write(&self.staged.path, &self.file, &mut slices)
+        steps::write(&self.staged.path, &self.file, pieces)
             .map_err(|error| io_error("cannot write file", &self.staged.path, error))
     }
 

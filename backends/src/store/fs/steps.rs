@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use bytes::Bytes;
 use rustix::fs::{CWD, FallocateFlags, OFlags, RenameFlags, fallocate, renameat_with};
 
 #[cfg(any(test, feature = "faults"))]
@@ -51,8 +52,10 @@ pub(super) fn create_dir(path: &Path) -> io::Result<()> {
 }
 
 /// Appends all of `pieces`.
-pub(super) fn write(path: &Path, mut file: &File, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+pub(super) fn write(path: &Path, mut file: &File, pieces: &[Bytes]) -> io::Result<()> {
     gate(Step::Write, path)?;
+    let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+    let mut pieces = &mut slices[..];
     IoSlice::advance_slices(&mut pieces, 0);
     while !pieces.is_empty() {
         match file.write_vectored(pieces) {
