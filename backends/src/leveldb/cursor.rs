@@ -12,10 +12,10 @@ use ckpt_engine::db::{Cursor, copy_value, past_the_end};
 
 use super::dir::Dir;
 use super::format::Stored;
-use super::format::block::{Block, Walk};
 use super::reader::LevelDb;
 use super::recent::Recent;
 use super::tables::Table;
+use crate::table::{Block, Walk};
 
 /// A cursor over an open database.
 pub(super) struct LevelCursor<'a> {
@@ -136,7 +136,10 @@ impl InTable<'_> {
         while let (Some(at), Some((_, block))) = (&mut self.index, &self.block) {
             if block.advance(&mut self.walk, least)? {
                 // A key that was given before goes on in memory that is its own.
-                return Ok(Some((Bytes::copy_from_slice(self.walk.user_key()), block.stored(&self.walk)?)));
+                return Ok(Some((
+                    Bytes::copy_from_slice(self.walk.user_key()),
+                    Stored::at(block, &self.walk)?,
+                )));
             }
             if !index.next(at)? {
                 break;

@@ -9,13 +9,12 @@ use ckpt_engine::{Error, Result, ResultExt};
 use super::cursor::LevelCursor;
 use super::dir::Dir;
 use super::format::Stored;
-use super::format::block::{Block, Walk};
-use super::format::table::Handle;
 use super::recent::Recent;
 use super::tables::Tables;
 use super::version::Version;
 use crate::store::parallel;
 use crate::store::wanted::{Wanted, again};
+use crate::table::{Block, Handle, Walk};
 
 /// Openings that are tried anew because the database was changed under them.
 const MAX_CHANGED: u32 = 1000;
@@ -84,7 +83,7 @@ impl LevelDb {
         let mut newest = self.recent.find(key).cloned();
         for (block, walk) in blocks {
             if block.advance(walk, key)? && walk.user_key() == key {
-                newest = Some(Stored::newer(newest, block.stored(walk)?));
+                newest = Some(Stored::newer(newest, Stored::at(block, walk)?));
             }
         }
         Ok(newest.and_then(|stored| stored.value))

@@ -8,11 +8,9 @@ use ckpt_engine::{Error, Result, ResultExt};
 
 use super::dir::{Dir, DirFile};
 use super::error::missing;
-use super::format::block::Block;
 use super::format::edit::{LEVELS, NewTable};
-use super::format::index::Index;
-use super::format::table::{FOOTER, Handle, decode_footer, open_block};
-use super::format::{key_order, split_key};
+use super::format::table::{FOOTER, decode_footer, open_block};
+use crate::table::{Block, Handle, Index, key_order, split_key};
 
 /// So many files are kept open. A database of ours has few tables, one of LevelDB's has one for every 2 MiB: a process may not have
 /// so many open files.

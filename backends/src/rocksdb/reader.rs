@@ -1,7 +1,8 @@
-//! Reading: the database read-only, records fetched once however many ranges of them are wanted.
+//! Reading: the database read-only, records fetched once however many ranges of them are wanted, by RocksDB where [`super::direct`]
+//! cannot.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::rocksdb::perf::{PerfContext, PerfMetric, PerfStatsLevel, set_perf_stats};
@@ -12,6 +13,7 @@ use ckpt_engine::db::{Cursor, Db, Limits, Read, ReadSink};
 
 use super::config::{self, Config};
 use super::cursor::RocksCursor;
+use super::direct::DirectTables;
 use super::{error, logs};
 use crate::store::wanted::Wanted;
 use crate::store::{fs, parallel};
@@ -19,28 +21,47 @@ use crate::store::{fs, parallel};
 /// Reads under way at once.
 const THREADS: usize = 8;
 
+/// Openings that are tried anew because another database took the name.
+const MAX_REPLACED: u32 = 1000;
+
 /// An open database.
 pub(super) struct RocksDb {
     db: DB,
     path: PathBuf,
+    pub(super) direct: DirectTables,
+    /// By RocksDB.
     bytes_read: AtomicU64,
 }
 
 impl RocksDb {
     pub(super) fn open(config: &Config, path: PathBuf) -> Result<Self> {
-        let logs = logs::check(&path)?;
-        let is_cached = fs::is_mostly_cached(&path, "sst");
+        let mut replaced = 0;
+        loop {
+            let before = fs::identity(&path);
+            let opened = Self::open_once(config, &path);
+            // Files of two databases must not be mixed, and those of an older one are gone.
+            if replaced == MAX_REPLACED || before == fs::identity(&path) {
+                return opened;
+            }
+            replaced += 1;
+        }
+    }
+
+    fn open_once(config: &Config, path: &Path) -> Result<Self> {
+        let logs = logs::check(path)?;
+        let is_cached = fs::is_mostly_cached(path, "sst");
         let options = config.read_options(!is_cached);
-        let (db, blocks) = counted(|| DB::open_for_read_only(&options, &path, false));
+        let (db, blocks) = counted(|| DB::open_for_read_only(&options, path, false));
         // A file system without direct reads says so here.
         let (db, blocks) = match db {
             Err(_) if !is_cached => {
-                counted(|| DB::open_for_read_only(&config.read_options(false), &path, false))
+                counted(|| DB::open_for_read_only(&config.read_options(false), path, false))
             }
             db => (db, blocks),
         };
-        let db = db.map_err(|error| error::map("cannot open database", &path, error))?;
-        Ok(Self { db, path, bytes_read: AtomicU64::new(logs + blocks) })
+        let db = db.map_err(|error| error::map("cannot open database", path, error))?;
+        let direct = DirectTables::open(&db, path);
+        Ok(Self { db, path: path.to_owned(), direct, bytes_read: AtomicU64::new(logs + blocks) })
     }
 
     fn fetch(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>> {
@@ -56,12 +77,12 @@ impl Db for RocksDb {
     }
 
     fn read(&self, reads: Vec<Read<'_>>, limits: &Limits, sink: &ReadSink<'_>) -> Result<()> {
+        let records = self.direct.read(Wanted::group(reads)?, limits, sink)?;
         // RocksDB reads a block at once and copies it once more.
-        let largest = reads.iter().map(|read| read.range.end.saturating_sub(read.range.start)).max();
-        let memory =
-            usize::try_from(largest.unwrap_or_default()).unwrap_or(usize::MAX).saturating_mul(2).max(1);
+        let largest = records.iter().map(Wanted::longest).max().unwrap_or(0);
+        let memory = usize::try_from(largest).unwrap_or(usize::MAX).saturating_mul(2).max(1);
         let threads = THREADS.max(limits.threads).min(limits.memory / memory).max(1);
-        parallel::for_each(threads, Wanted::group(reads)?, |(), record| {
+        parallel::for_each(threads, records, |(), record| {
             let value = self.fetch(record.key);
             record.hand_out(&value, sink)
         })
@@ -76,7 +97,7 @@ impl Db for RocksDb {
     }
 
     fn bytes_read(&self) -> u64 {
-        self.bytes_read.load(Ordering::Relaxed)
+        self.bytes_read.load(Ordering::Relaxed) + self.direct.bytes_read()
     }
 }
 

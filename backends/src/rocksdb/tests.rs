@@ -10,6 +10,8 @@ use ckpt_engine::ErrorKind;
 use ckpt_engine::db::{Db, Driver, DriverOptions, Limits, Payload, Read, Source, WritePlan};
 
 use super::RocksDriver;
+use super::config::Config;
+use super::reader::RocksDb;
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -168,6 +170,129 @@ fn damage_stays_within_its_record() {
         match db.get(key) {
             Ok(found) => assert_eq!((found.as_deref(), key != damaged), (Some(&value[..]), true)),
             Err(error) => assert_eq!((error.kind(), key), (ErrorKind::Corrupt, damaged)),
+        }
+    }
+}
+
+/// What reading all of these records gives, each into a buffer of its own.
+fn load(db: &dyn Db, expected: &Records) -> ckpt_engine::Result<Records> {
+    let mut buffers: Vec<Vec<u8>> = expected.values().map(|value| vec![0xaa; value.len()]).collect();
+    let reads = expected.keys().zip(&mut buffers);
+    let reads = reads.map(|(key, into)| Read { key, range: 0..into.len() as u64, into: Some(into) });
+    db.read(reads.collect(), &PLAN.limits, &|_, found| found.map(drop))?;
+    Ok(expected.keys().cloned().zip(buffers).collect())
+}
+
+#[test]
+fn our_tables_are_read_without_rocksdb() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = source(dir.path());
+    // Gathered, copied from where it is read to, and read to its place.
+    let mut expected = records(3, 300_000);
+    expected.extend([(b"empty".to_vec(), Vec::new()), (b"small".to_vec(), b"x".repeat(70_000))]);
+    let tables = DriverOptions::new().with("table_bytes", "400000");
+    write(&RocksDriver::from_options(tables).unwrap(), &source, &expected);
+    let db =
+        RocksDb::open(&Config::from_options(DriverOptions::new()).unwrap(), dir.path().join("n.1")).unwrap();
+    let before = (db.bytes_read(), db.direct.bytes_read());
+    assert_eq!(load(&db, &expected).unwrap(), expected);
+    let after = (db.bytes_read(), db.direct.bytes_read());
+    let bytes: usize = expected.values().map(Vec::len).sum();
+    assert_eq!(after.0 - before.0, after.1 - before.1, "RocksDB has read nothing");
+    assert!((bytes..bytes + 10_000).contains(&((after.1 - before.1) as usize)));
+    // A key that is not there, and a range that is not within.
+    for (key, range) in [(&b"rocks"[..], 0..1), (b"small", 1..70_001), (b"small", 0..70_001)] {
+        let told = Mutex::new(None);
+        let mut into = vec![0; range.end as usize - range.start as usize];
+        let reads = vec![Read { key, range: range.clone(), into: Some(&mut into) }];
+        db.read(reads, &PLAN.limits, &|_, found| {
+            *told.lock().unwrap() = found.err().map(|error| error.kind());
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(told.into_inner().unwrap(), Some(ErrorKind::Corrupt), "{range:?}");
+    }
+}
+
+#[test]
+fn a_flipped_byte_around_a_large_value_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = source(dir.path());
+    let expected = records(2, 131_072);
+    write(&driver(), &source, &expected);
+    let path = dir.path().join("n.1");
+    let (table, bytes) = files(&path).into_iter().find(|(name, _)| name.ends_with(".sst")).unwrap();
+    let value = expected.values().nth(1).unwrap();
+    let at = bytes.windows(value.len()).position(|window| window == value).unwrap();
+    let (header, end) = (at - 17..at, at + value.len()..at + value.len() + 13);
+    let file = fs::OpenOptions::new().write(true).open(path.join(&table)).unwrap();
+    for at in header.chain([at, at + 4095, at + 100_000]).chain(end) {
+        file.write_all_at(&[bytes[at] ^ 1], at as u64).unwrap();
+        let error = load(&*driver().open(&source).unwrap(), &expected).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}: {error}");
+        file.write_all_at(&[bytes[at]], at as u64).unwrap();
+    }
+    assert_eq!(load(&*driver().open(&source).unwrap(), &expected).unwrap(), expected);
+}
+
+/// What is in a log, in another table, or deleted is found as RocksDB finds it.
+#[test]
+fn what_another_program_changed_counts() {
+    type Change = fn(&::rocksdb::DB);
+    let large = |byte: u8| vec![byte; 100_000];
+    let changes: [(Change, fn(u32) -> Option<u8>); 5] = [
+        (
+            |db| db.put(2u32.to_be_bytes(), vec![7; 100_000]).unwrap(),
+            |key| Some(if key == 2 { 7 } else { 1 }),
+        ),
+        (
+            |db| {
+                db.put(2u32.to_be_bytes(), vec![7; 100_000]).unwrap();
+                db.flush().unwrap();
+            },
+            |key| Some(if key == 2 { 7 } else { 1 }),
+        ),
+        (
+            |db| {
+                db.delete(2u32.to_be_bytes()).unwrap();
+                db.flush().unwrap();
+            },
+            |key| (key != 2).then_some(1),
+        ),
+        (
+            |db| {
+                let family = db.cf_handle("default").unwrap();
+                db.delete_range_cf(&family, 1u32.to_be_bytes(), 3u32.to_be_bytes()).unwrap();
+                db.flush().unwrap();
+            },
+            |key| (key != 1 && key != 2).then_some(1),
+        ),
+        (
+            |db| {
+                db.put(9u32.to_be_bytes(), vec![7; 100_000]).unwrap();
+                db.compact_range(None::<&[u8]>, None::<&[u8]>);
+            },
+            |key| Some(if key == 9 { 7 } else { 1 }),
+        ),
+    ];
+    for (number, (change, expected)) in changes.into_iter().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = source(dir.path());
+        let all = (0..4u32).map(|key| (key.to_be_bytes().to_vec(), large(1))).collect();
+        write(&driver(), &source, &all);
+        let options = ::rocksdb::Options::default();
+        change(&::rocksdb::DB::open_cf(&options, dir.path().join("n.1"), ["default"]).unwrap());
+        let db = driver().open(&source).unwrap();
+        for key in 0..4u32 {
+            let found = load(&*db, &[(key.to_be_bytes().to_vec(), large(0))].into());
+            match expected(key) {
+                Some(byte) => {
+                    assert!(found.unwrap().into_values().eq([large(byte)]), "change {number}, key {key}")
+                }
+                None => {
+                    assert_eq!(found.unwrap_err().kind(), ErrorKind::Corrupt, "change {number}, key {key}")
+                }
+            }
         }
     }
 }

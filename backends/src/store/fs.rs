@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use ckpt_engine::{Error, Result};
 use rustix::io::Errno;
 
-#[cfg(feature = "lmdb")]
+#[cfg(any(feature = "lmdb", feature = "rocksdb"))]
 pub(crate) use reading::FileReader;
 pub(crate) use records::FsRecords;
 #[cfg(any(feature = "leveldb", feature = "rocksdb"))]
@@ -113,6 +113,13 @@ pub(crate) fn list_dir_dbs(dir: &Path, mark: &str) -> Result<Vec<String>> {
         }
     }
     Ok(names)
+}
+
+/// What tells the directory at a path from another one that takes its name. `None` if there is none.
+#[cfg(feature = "rocksdb")]
+pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Whether most of the files of a directory that have this extension are in the page cache. What cannot be told is not.

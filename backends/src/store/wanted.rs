@@ -28,6 +28,22 @@ impl<'a> Wanted<'a> {
         Ok(records)
     }
 
+    /// The buffer for the whole record of this length, if that is all that is wanted.
+    #[cfg(feature = "rocksdb")]
+    pub(crate) fn whole(&mut self, len: u64) -> Option<(usize, &mut [u8])> {
+        match &mut self.reads[..] {
+            [(index, Read { range, into: Some(into), .. })] if *range == (0..len) => Some((*index, into)),
+            _ => None,
+        }
+    }
+
+    /// The length of the longest range.
+    #[cfg(feature = "rocksdb")]
+    pub(crate) fn longest(&self) -> u64 {
+        let len = |(_, read): &(usize, Read<'_>)| read.range.end.saturating_sub(read.range.start);
+        self.reads.iter().map(len).max().unwrap_or(0)
+    }
+
     /// Hands out what is wanted of the record that was fetched, or why it was not.
     pub(crate) fn hand_out<V: AsRef<[u8]>>(
         self,

@@ -1,4 +1,4 @@
-//! Writing sorted tables, which LevelDB and RocksDB have in common.
+//! Sorted tables, which LevelDB and RocksDB have in common. Nothing that is read is trusted.
 //!
 //! A table is data blocks, blocks about the table, an index of the data blocks, and a footer that says where these are. After each
 //! block is how it is compressed (1) and a checksum of both (4). Numbers are little-endian, or varints: seven bits a byte, the lowest
@@ -6,10 +6,24 @@
 //! two differ is a [`Family`].
 
 mod block;
+mod builder;
+mod encoding;
+mod index;
+mod stored;
 mod tables;
 mod writer;
 
-pub(crate) use block::{BlockBuilder, LONE_END, lone_header};
+pub(crate) use block::{Block, Walk};
+#[cfg(feature = "rocksdb")]
+pub(crate) use builder::lone_value_len;
+pub(crate) use builder::{BlockBuilder, LONE_END, lone_header};
+#[cfg(any(test, feature = "leveldb"))]
+pub(crate) use encoding::key_order;
+pub(crate) use encoding::{Input, internal_key, mask, put_varints, split_key, trailer};
+pub(crate) use index::Index;
+#[cfg(feature = "rocksdb")]
+pub(crate) use stored::check;
+pub(crate) use stored::unseal;
 pub(crate) use tables::TablesWriter;
 
 use std::fmt;
@@ -23,11 +37,18 @@ pub(crate) const TAG: usize = 8;
 /// The kind of a record that sets its key.
 pub(crate) const VALUE: u8 = 1;
 
+/// The kind of a record that deletes its key.
+#[cfg(any(test, feature = "leveldb"))]
+pub(crate) const DELETION: u8 = 0;
+
 /// The bytes after a block.
 pub(crate) const TRAILER: usize = 5;
 
 /// How a block is compressed: not at all.
 pub(crate) const RAW: u8 = 0;
+
+/// No block is longer: what is in it is found by 32 bits.
+const MAX_BLOCK: u64 = u32::MAX as u64;
 
 /// What a kind of database wants of its tables.
 #[derive(Debug)]
@@ -107,31 +128,26 @@ impl Handle {
         put_varints(&mut bytes, [self.offset, self.len]);
         bytes
     }
+
+    pub(crate) fn decode(input: &mut Input<'_>) -> Option<Self> {
+        Some(Self { offset: input.varint()?, len: input.varint()? })
+    }
+
+    /// Where what comes after the block ends. `None` if there cannot be such a block.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.offset.checked_add(self.len)?.checked_add(TRAILER as u64).filter(|_| self.len <= MAX_BLOCK)
+    }
 }
 
-/// An internal key.
-pub(crate) fn internal_key(user: &[u8], sequence: u64, kind: u8) -> Vec<u8> {
-    [user, &(sequence << 8 | u64::from(kind)).to_le_bytes()].concat()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// What comes after a block. `crc` is the checksum of its bytes.
-pub(crate) fn trailer(crc: u32, compression: u8) -> [u8; TRAILER] {
-    let [a, b, c, d] = mask(crc32c::crc32c_append(crc, &[compression])).to_le_bytes();
-    [compression, a, b, c, d]
-}
-
-/// A checksum as it is stored: rotated and shifted, so that a checksum of data that holds checksums is still a good one.
-pub(crate) fn mask(crc: u32) -> u32 {
-    crc.rotate_right(15).wrapping_add(0xa282_ead8)
-}
-
-/// Adds numbers as varints.
-pub(crate) fn put_varints<const N: usize>(bytes: &mut Vec<u8>, numbers: [u64; N]) {
-    for mut number in numbers {
-        while number >= 0x80 {
-            bytes.push(number as u8 | 0x80);
-            number >>= 7;
+    #[test]
+    fn handles_that_cannot_be_have_no_end() {
+        for (offset, len) in [(u64::MAX, 1), (u64::MAX - 5, 1), (0, u64::MAX), (0, 1 << 32)] {
+            assert_eq!(Handle { offset, len }.end(), None);
         }
-        bytes.push(number as u8);
+        assert_eq!(Handle { offset: 1 << 40, len: 3 }.end(), Some((1 << 40) + 8));
     }
 }

@@ -7,11 +7,10 @@
 use bytes::Bytes;
 use ckpt_engine::{Error, Result};
 
+use super::Input;
 use super::edit::looks_like_rocksdb;
-use super::{Input, mask};
 use crate::store::zeroed;
-use crate::table::{Compressor, RAW};
-pub(crate) use crate::table::{Handle, TRAILER};
+use crate::table::{Compressor, Handle, RAW, unseal};
 
 /// The bytes at the end of a table.
 pub(crate) const FOOTER: usize = 48;
@@ -20,25 +19,11 @@ const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
 /// RocksDB's own tables.
 const ROCKSDB_MAGIC: u64 = 0x88e2_41b7_85f4_cff7;
 
-/// Both are lengths of 32 bits to LevelDB where a block is compressed, and so are places in a block.
-const MAX_BLOCK: u64 = u32::MAX as u64;
-
 /// How a block is compressed, if it is.
 const SNAPPY: u8 = 1;
 
 /// Compresses blocks by Snappy.
 pub(crate) const BY_SNAPPY: Compressor = Compressor { kind: SNAPPY, compress };
-
-impl Handle {
-    pub(super) fn decode(input: &mut Input<'_>) -> Option<Self> {
-        Some(Self { offset: input.varint()?, len: input.varint()? })
-    }
-
-    /// Where what comes after the block ends. `None` if there cannot be such a block.
-    pub(crate) fn end(&self) -> Option<u64> {
-        self.offset.checked_add(self.len)?.checked_add(TRAILER as u64).filter(|_| self.len <= MAX_BLOCK)
-    }
-}
 
 /// The last bytes of a table.
 pub(crate) fn encode_footer(names: &Handle, index: &Handle) -> Vec<u8> {
@@ -65,19 +50,11 @@ pub(crate) fn decode_footer(footer: &[u8], at: u64) -> Result<Handle> {
 }
 
 /// A block that was read with what comes after it: checked, and as it was before it was compressed.
-pub(crate) fn open_block(mut stored: Vec<u8>) -> Result<Bytes> {
-    let parts =
-        stored.split_last_chunk::<4>().and_then(|(checked, crc)| Some((checked, crc, checked.split_last()?)));
-    let (checked, crc, (compression, contents)) = parts.ok_or_else(|| damaged("has a block of no length"))?;
-    if mask(crc32c::crc32c(checked)) != u32::from_le_bytes(*crc) {
-        return Err(damaged("has a block whose checksum differs"));
-    }
-    match *compression {
-        RAW => {
-            stored.truncate(stored.len() - TRAILER);
-            Ok(stored.into())
-        }
-        SNAPPY => decompress(contents),
+pub(crate) fn open_block(stored: Vec<u8>) -> Result<Bytes> {
+    let (kind, contents) = unseal(stored)?;
+    match kind {
+        RAW => Ok(contents.into()),
+        SNAPPY => decompress(&contents),
         other => Err(Error::unsupported(format!(
             "LevelDB table has a block that is compressed in an unknown way compression=`{other}`"
         ))),
@@ -104,7 +81,7 @@ fn compress(block: &[u8]) -> Option<Vec<u8>> {
     (compressed.len() < block.len() - block.len() / 8).then_some(compressed)
 }
 
-fn damaged(why: &str) -> Error {
+pub(super) fn damaged(why: &str) -> Error {
     Error::corrupt(format!("LevelDB table {why}"))
 }
 
@@ -113,7 +90,7 @@ mod tests {
     use ckpt_engine::ErrorKind;
 
     use super::*;
-    use crate::table::trailer;
+    use crate::table::{mask, trailer};
 
     const HANDLES: [Handle; 2] = [Handle { offset: 0, len: 8 }, Handle { offset: 13, len: 300 }];
 
@@ -132,14 +109,6 @@ mod tests {
         let mut rocksdb = footer.clone();
         rocksdb[40..].copy_from_slice(&ROCKSDB_MAGIC.to_le_bytes());
         assert_eq!(decode_footer(&rocksdb, 318).unwrap_err().kind(), ErrorKind::Unsupported);
-    }
-
-    #[test]
-    fn handles_that_cannot_be_have_no_end() {
-        for (offset, len) in [(u64::MAX, 1), (u64::MAX - 5, 1), (0, u64::MAX), (0, 1 << 32)] {
-            assert_eq!(Handle { offset, len }.end(), None);
-        }
-        assert_eq!(Handle { offset: 1 << 40, len: 3 }.end(), Some((1 << 40) + 8));
     }
 
     fn stored(block: &[u8], is_compressed: bool) -> Vec<u8> {

@@ -2,12 +2,11 @@
 
 use std::os::unix::fs::FileExt;
 
-use super::super::format::block::Block;
 use super::super::format::edit::VersionEdit;
-use super::super::format::index::Index;
-use super::super::format::table::{FOOTER, TRAILER, decode_footer, open_block};
-use super::super::format::{BYTEWISE, log, mask};
+use super::super::format::table::{FOOTER, decode_footer, open_block};
+use super::super::format::{BYTEWISE, log};
 use super::*;
+use crate::table::{Block, Index, TRAILER, mask};
 
 fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
     names(dir).into_iter().map(|name| (name.clone(), fs::read(dir.join(name)).unwrap())).collect()

@@ -4,9 +4,8 @@
 
 use ckpt_engine::Result;
 
-use super::Input;
-use super::block::{Block, Walk, damaged};
-use super::table::Handle;
+use super::block::damaged;
+use super::{Block, Handle, Input, Walk};
 
 /// The index of a table. Every record of it was looked at.
 #[derive(Debug)]
@@ -72,9 +71,8 @@ impl Index {
 mod tests {
     use bytes::Bytes;
 
-    use super::super::{VALUE, internal_key};
     use super::*;
-    use crate::table::BlockBuilder;
+    use crate::table::{BlockBuilder, VALUE, internal_key};
 
     fn build(interval: usize, count: u64) -> Bytes {
         let mut builder = BlockBuilder::new(interval);
