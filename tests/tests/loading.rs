@@ -91,12 +91,12 @@ fn a_mapped_load_copies_nothing_and_a_change_stays_here() {
         let folder = tempfile::tempdir().unwrap();
         let here = place(db_type, folder.path(), Options::default());
         let mut expected = Workspace::new();
-        expected.insert("w", Tensor::new(DType::F32, [1 << 20], vec_of(4 << 20)).unwrap());
+        expected.insert("w", Tensor::new(DType::F32, [5 << 20], vec_of(20 << 20)).unwrap());
         here.save(&expected, NODE, 1).unwrap();
         let mut mapped = loaded(db_type, folder.path(), Loading::Mapped).unwrap();
         let ckpt_engine::blob::Blob::Tensor(tensor) = mapped.get_mut("w").unwrap() else { panic!() };
         assert!(!tensor.data().clone().is_unique(), "{db_type}: memory of its own");
-        assert_eq!(tensor.as_slice::<f32>().unwrap().len(), 1 << 20);
+        assert_eq!(tensor.as_slice::<f32>().unwrap().len(), 5 << 20);
         tensor.data_mut().unwrap().fill(9);
         assert!(mapped != expected);
         assert!(loaded(db_type, folder.path(), Loading::Copied).unwrap() == expected, "{db_type}");

@@ -44,7 +44,7 @@ impl Driver for LmdbDriver {
             max_key_len: MAX_KEY_LEN,
             max_value_len: MAX_VALUE_LEN,
             locality: Locality::Local,
-            values: Values::Mapped,
+            values: Values::MappedSingly,
             order: Order::Ascending,
             layout: Layout::Native,
         }

@@ -90,10 +90,19 @@ pub enum Locality {
 /// How a backend hands out stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// [`Db::map`] returns the stored bytes without a copy.
+    /// [`Db::map`] returns the stored bytes of one record, or of records that lie one behind the other, without a copy.
     Mapped,
+    /// [`Db::map`] returns those of one record only: between two of them there is always something.
+    MappedSingly,
     /// Every read copies; [`Db::map`] returns `None`.
     Copied,
+}
+
+impl Values {
+    /// Whether anything is handed out without a copy.
+    pub fn are_mapped(self) -> bool {
+        self != Self::Copied
+    }
 }
 
 /// In which order a backend takes records and gives them back.

@@ -18,6 +18,10 @@ use crate::error::{Error, Result};
 /// The raw length of a chunk.
 pub const CHUNK_BYTES: usize = 4 << 20;
 
+/// Where only single records can be mapped, a storage of at most this many raw bytes is one chunk. It bounds what a reader of a few
+/// rows reads too much, and what a copy to another store has in memory at once.
+pub const WHOLE_BYTES: usize = 64 << 20;
+
 /// A storage of at most this many bytes shares a record with others.
 const GATHER_BELOW: usize = 64 << 10;
 
@@ -57,12 +61,13 @@ pub struct EncodedRecord {
 }
 
 impl Layout {
-    /// Plans the save of storages of these lengths. Fails with `InvalidInput` for more than fits the format.
-    pub fn plan(lens: &[u64]) -> Result<Self> {
+    /// Plans the save of storages of these lengths; one of up to `whole` bytes (at least [`CHUNK_BYTES`], at most
+    /// [`MAX_CHUNK_BYTES`](super::manifest::MAX_CHUNK_BYTES)) is one chunk. Fails with `InvalidInput` for more than fits the format.
+    pub fn plan(lens: &[u64], whole: usize) -> Result<Self> {
         let mut layout = Self { records: Vec::new(), storages: Vec::with_capacity(lens.len()) };
         let mut gathering = Gathering::default();
         for &len in lens {
-            layout.add_storage(to_usize(len)?, &mut gathering)?;
+            layout.add_storage(to_usize(len)?, whole, &mut gathering)?;
         }
         Ok(layout)
     }
@@ -113,8 +118,9 @@ impl Layout {
         }
     }
 
-    fn add_storage(&mut self, len: usize, gathering: &mut Gathering) -> Result<()> {
+    fn add_storage(&mut self, len: usize, whole: usize, gathering: &mut Gathering) -> Result<()> {
         let storage = self.storages.len();
+        let chunk = if len <= whole { len.max(CHUNK_BYTES) } else { CHUNK_BYTES };
         let first_record = if len == 0 {
             0
         } else if len <= GATHER_BELOW {
@@ -122,8 +128,8 @@ impl Layout {
             gathering.add(&mut self.records, piece)
         } else {
             let first = self.records.len();
-            let starts = (0..len).step_by(CHUNK_BYTES);
-            let range = |start: usize| start..len.min(start + CHUNK_BYTES);
+            let starts = (0..len).step_by(chunk);
+            let range = |start: usize| start..len.min(start + chunk);
             self.records.extend(starts.map(|start| vec![Piece { storage, range: range(start) }]));
             first
         };
@@ -132,7 +138,7 @@ impl Layout {
         u32::try_from(storage).map_err(|_| too_many())?;
         self.storages.push(Storage {
             bytes: len as u64,
-            chunk_bytes: CHUNK_BYTES as u64,
+            chunk_bytes: chunk as u64,
             first_record: u32::try_from(first_record).map_err(|_| too_many())?,
             chunks_per_record: 1,
             ..Storage::default()
@@ -172,7 +178,7 @@ mod tests {
 
     #[test]
     fn large_ones_are_cut_and_small_ones_gathered() {
-        let layout = Layout::plan(&[10, CHUNK_BYTES as u64 * 2 + 1, 20, 0]).unwrap();
+        let layout = Layout::plan(&[10, CHUNK_BYTES as u64 * 2 + 1, 20, 0], CHUNK_BYTES).unwrap();
         let lens: Vec<Vec<usize>> = layout
             .records
             .iter()
@@ -184,8 +190,18 @@ mod tests {
     }
 
     #[test]
+    fn one_that_may_be_whole_is_one_chunk() {
+        let (small, large) = (CHUNK_BYTES as u64 * 2, CHUNK_BYTES as u64 * 2 + 1);
+        let layout = Layout::plan(&[10, small, large], CHUNK_BYTES * 2).unwrap();
+        let lens: Vec<usize> = layout.records.iter().map(|record| Layout::record_bytes(record)).collect();
+        assert_eq!(lens, [10, CHUNK_BYTES * 2, CHUNK_BYTES, CHUNK_BYTES, 1]);
+        let chunks: Vec<u64> = layout.storages.iter().map(|storage| storage.chunk_bytes).collect();
+        assert_eq!(chunks, [CHUNK_BYTES as u64, small, CHUNK_BYTES as u64]);
+    }
+
+    #[test]
     fn gathered_records_stay_small() {
-        let layout = Layout::plan(&[10_000; 1000]).unwrap();
+        let layout = Layout::plan(&[10_000; 1000], CHUNK_BYTES).unwrap();
         assert_eq!(layout.records.len(), 1000_usize.div_ceil(GATHERED_BYTES / 10_000));
         assert!(layout.records.iter().all(|record| Layout::record_bytes(record) <= GATHERED_BYTES));
     }

@@ -111,12 +111,21 @@ impl FileReader {
             segments.iter().filter(|segment| segment.into.is_none()).map(|segment| segment.len).max();
         let memory = BLOCK + PAGE + largest.unwrap_or_default();
         let threads = THREADS.max(limits.threads).min(limits.memory / memory).max(1);
-        parallel::for_each(threads, runs(segments), |scratch: &mut Scratch, run| {
-            self.read_run(scratch, run, sink)
+        let runs = runs(segments);
+        // A few large ones are each read by several threads.
+        let each = threads / runs.len().max(1);
+        parallel::for_each(threads, runs, |scratch: &mut Scratch, run| {
+            self.read_run(scratch, run, each, sink)
         })
     }
 
-    fn read_run(&self, scratch: &mut Scratch, mut run: Vec<Segment<'_>>, sink: &ReadSink<'_>) -> Result<()> {
+    fn read_run(
+        &self,
+        scratch: &mut Scratch,
+        mut run: Vec<Segment<'_>>,
+        threads: usize,
+        sink: &ReadSink<'_>,
+    ) -> Result<()> {
         if run.len() == 1
             && let Some(segment) = run.pop()
         {
@@ -128,7 +137,7 @@ impl FileReader {
                     value.get_mut(..segment.len).unwrap_or_default()
                 }
             };
-            let found = self.read_part(block, into, segment.range.start);
+            let found = self.read_by(threads, block, into, segment.range.start);
             return sink(segment.index, found.map(|()| &*into));
         }
         let start = run.first().map_or(0, |segment| segment.range.start);
@@ -140,7 +149,7 @@ impl FileReader {
         if let Err(error) = self.read_part(block, value, start) {
             // Each by itself: only what is past the end of a file that was cut is lost.
             tracing::debug!(%error, "cannot read a run at once");
-            return run.into_iter().try_for_each(|one| self.read_run(scratch, vec![one], sink));
+            return run.into_iter().try_for_each(|one| self.read_run(scratch, vec![one], 1, sink));
         }
         run.into_iter().try_for_each(|segment| {
             let at = usize::try_from(segment.range.start - start).unwrap_or(usize::MAX);
@@ -152,6 +161,24 @@ impl FileReader {
                 }
                 None => sink(segment.index, Ok(found)),
             }
+        })
+    }
+
+    /// Fills `into` from `offset` on, by so many threads if it is long enough for them.
+    fn read_by(
+        &self,
+        threads: usize,
+        block: &mut Option<Buffer>,
+        into: &mut [u8],
+        offset: u64,
+    ) -> Result<()> {
+        let each = into.len().div_ceil(threads.max(1)).next_multiple_of(BLOCK);
+        if each >= into.len() {
+            return self.read_part(block, into, offset);
+        }
+        let parts = (offset..).step_by(each).zip(into.chunks_mut(each)).collect();
+        parallel::for_each(threads, parts, |scratch: &mut Scratch, (offset, part)| {
+            self.read_part(&mut scratch.block, part, offset)
         })
     }
 

@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use ckpt_engine::db::{PutMode, Records};
+use ckpt_engine::db::{Limits, PutMode, Records};
 use ckpt_engine::{Effect, ErrorKind, Result};
 
 use super::faults::{Faults, Plan, Step};
 use super::*;
+use crate::store::Segment;
 
 fn write_file(path: &Path, contents: &str) -> Result<()> {
     let mut staged = StagedFile::create(path)?;
@@ -322,4 +325,45 @@ fn creating_works_without_hard_links() {
         assert_eq!(outcome.map_err(|error| error.kind()), expected);
     }
     assert_eq!(entries(&root.path().join(".ckpt")), ["a"]);
+}
+
+/// Alone, a long range is read by several threads.
+#[test]
+fn a_long_range_comes_back_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    let bytes: Vec<u8> = (0..9_000_001_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(&path, &bytes).unwrap();
+    let reader = reading::FileReader::new(fs::File::open(&path).unwrap(), path);
+    for threads in [1, 3, 8] {
+        for range in [0..9_000_001, 16..9_000_000, 4096..4096 + (8 << 20), 5..5 + (3 << 20)] {
+            for is_lent in [false, true] {
+                let (len, mut into) = (range.end - range.start, vec![0; range.end - range.start]);
+                let bounds = range.start as u64..range.end as u64;
+                let into = (!is_lent).then_some(&mut into[..]);
+                let segment = Segment { index: 7, range: bounds, len, into };
+                let limits = Limits { threads, memory: 64 << 20 };
+                let reads = AtomicUsize::new(0);
+                let is_right = |index: usize, found: ckpt_engine::Result<&[u8]>| {
+                    assert!(index == 7 && found.unwrap() == &bytes[range.clone()], "{range:?}");
+                    reads.fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                };
+                reader.read(vec![segment], &limits, &is_right).unwrap();
+                assert_eq!(reads.into_inner(), 1);
+            }
+        }
+    }
+    let mut into = vec![0; 6 << 20];
+    let range = 5 << 20..11 << 20;
+    let segment = Segment { index: 0, range, len: 6 << 20, into: Some(&mut into) };
+    let told = Mutex::new(None);
+    let limits = Limits { threads: 2, memory: 64 << 20 };
+    reader
+        .read(vec![segment], &limits, &|_, found| {
+            *told.lock().unwrap() = found.err();
+            Ok(())
+        })
+        .unwrap();
+    assert!(told.into_inner().unwrap().unwrap().to_string().contains("cut short"));
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::checkpoint::Checkpoints;
 use crate::checkpoint::content::Content;
 use crate::checkpoint::naming::DbName;
 use crate::checkpoint::save::{Written, body_was_not_run, share, unix_ms};
-use crate::db::{Limits, Payload, Source, Transaction, WritePlan};
+use crate::checkpoint::{Checkpoints, Compression};
+use crate::db::{Limits, Payload, Source, Transaction, Values, WritePlan};
 use crate::error::{Error, Result};
 use crate::format::keys;
-use crate::format::layout::{Layout, Piece};
+use crate::format::layout::{CHUNK_BYTES, Layout, Piece, WHOLE_BYTES};
 use crate::format::manifest::{BlobKind, DbId, Manifest};
 use crate::pipeline::{self, Backlog};
 
@@ -29,7 +29,7 @@ pub(in crate::checkpoint) fn stage(
     name: &DbName,
     metadata: &BTreeMap<String, String>,
 ) -> Result<Written> {
-    let planned = Layout::plan(&content.storages)?;
+    let planned = Layout::plan(&content.storages, largest_whole(place))?;
     let mut blobs = content.blobs.clone();
     blobs.sort_by(|a, b| a.name.cmp(&b.name));
     let template = Manifest {
@@ -49,6 +49,16 @@ pub(in crate::checkpoint) fn stage(
         Ok(())
     })?;
     written.ok_or_else(body_was_not_run)
+}
+
+/// Up to which length a storage is one chunk. What is compressed is not mapped in any case.
+fn largest_whole(place: &Checkpoints) -> usize {
+    let is_raw = place.options.compression == Compression::None;
+    if is_raw && place.driver.capabilities().values == Values::MappedSingly {
+        WHOLE_BYTES
+    } else {
+        CHUNK_BYTES
+    }
 }
 
 /// Puts the records in order, encoded on several threads, then the manifest.
@@ -136,9 +146,8 @@ mod tests {
 
     use super::*;
     use crate::blob::{Tensor, Workspace};
-    use crate::checkpoint::{Codec, Compression, Options};
+    use crate::checkpoint::{Codec, Options};
     use crate::db::{Capabilities, Db, Driver, MemoryDriver, Records, WriteBody};
-    use crate::format::layout::CHUNK_BYTES;
     use crate::format::shuffle::Width;
 
     /// The `memory` store behind a device that needs this long for each record.

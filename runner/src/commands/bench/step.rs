@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use ckpt_engine::blob::Selection;
 use ckpt_engine::checkpoint::{Loading, Options};
-use ckpt_engine::db::Values;
 use ckpt_engine::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +88,7 @@ impl Step {
         options.limits.memory = self.budget;
         options.limits.threads = self.threads;
         let driver = context.registry.driver(&store.db_type, self.db_options.iter().cloned().collect())?;
-        let is_mapped = self.part == Part::LoadWarm && driver.capabilities().values == Values::Mapped;
+        let is_mapped = self.part == Part::LoadWarm && driver.capabilities().values.are_mapped();
         if is_mapped {
             options.loading = Loading::Mapped;
         }
