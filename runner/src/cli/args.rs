@@ -178,7 +178,9 @@ mod tests {
         let url: DirArg = "s3://bucket/run".parse().unwrap();
         assert!(matches!(&url, DirArg::Url(store) if store.prefix == "bucket/run"));
         assert_eq!(url.to_string(), "s3://bucket/run");
-        assert!("s3://".parse::<DirArg>().is_err());
+        for wrong in ["s3://", "https://bucket/run", "file://host/run"] {
+            assert!(wrong.parse::<DirArg>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub enum Command {
     Diff(DiffArgs),
     /// Copy checkpoints to another store, of any db_type: all epochs unless told otherwise, verified; a copy that was cut short goes on
     Copy(CopyArgs),
-    /// Measure save, load, partial load and exists against what the disk can do in the same minutes
+    /// Measure save, load, partial load and exists against what the disk or the server can do in the same minutes
     Bench(BenchArgs),
     /// One timed part of bench, in a process of its own
     #[command(hide = true)]

@@ -140,7 +140,11 @@ impl Scratch for ObjectScratch {
                 .try_collect::<Vec<()>>()
                 .await
         })?;
-        cleared.map(drop).map_err(|error| bucket.failed("cannot remove what was measured in", &folder, error))
+        let cleared = cleared.map(drop);
+        let cleared =
+            cleared.map_err(|error| bucket.failed("cannot remove what was measured in", &folder, error));
+        // In a bucket that is not there, nothing is left.
+        cleared.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
     }
 }
 
@@ -148,7 +152,7 @@ impl Drop for ObjectScratch {
     fn drop(&mut self) {
         if let Err(error) = self.clear() {
             let prefix = format!("{}://{}", self.provider.db_type(), self.prefix);
-            tracing::warn!(?error, "objects of a bench may be left: remove them prefix=`{prefix}`");
+            tracing::warn!("{error}; remove what is left there prefix=`{prefix}`");
         }
     }
 }

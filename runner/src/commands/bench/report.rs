@@ -177,6 +177,13 @@ impl Limits {
         let rate = |probe: &Option<Probe>| probe.as_ref().map(|probe| probe.mib_s);
         let spread = |probe: &Option<Probe>| probe.as_ref().map(|probe| [probe.min, probe.max]);
         let (write, read) = (disk(Direction::Write), disk(Direction::Read));
+        let mut all: Vec<_> = probes.0.iter().collect();
+        // Those of the disk by their directions, then the others as they came.
+        all.sort_by_key(|(probed, _)| match probed {
+            Probed::Disk(Direction::Write, _) => 0,
+            Probed::Disk(Direction::Read, _) => 1,
+            Probed::Remote { .. } | Probed::Memcpy | Probed::Crc32 => 2,
+        });
         Self {
             write_mib_s: rate(&write),
             read_mib_s: rate(&read),
@@ -188,7 +195,7 @@ impl Limits {
             read_spread: spread(&read),
             write_way: write.map(|probe| probe.name),
             read_way: read.map(|probe| probe.name),
-            probes: probes.0.iter().map(Probe::of).collect(),
+            probes: all.into_iter().map(Probe::of).collect(),
         }
     }
 }
