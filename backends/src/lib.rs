@@ -20,6 +20,7 @@ mod pack;
 mod rocksdb;
 #[cfg(feature = "s3")]
 mod s3;
+mod scratch;
 mod store;
 #[cfg(any(feature = "leveldb", feature = "rocksdb"))]
 mod table;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 
 use ckpt_engine::db::{MemoryDriver, Registry};
 
+pub use scratch::{Scratch, scratch};
 #[cfg(feature = "faults")]
 pub use store::fs::faults;
 pub use store::fs::leftovers;

@@ -38,10 +38,15 @@ pub(crate) fn check_record_name(name: &str) -> Result<()> {
 
 /// A name for something that will be `name` once it is published.
 pub(crate) fn staged_name(name: &str) -> Result<String> {
+    Ok(format!(".{name}.{}{STAGED_SUFFIX}", random()?))
+}
+
+/// Sixteen hexadecimal digits that nobody else has.
+pub(crate) fn random() -> Result<String> {
     let mut random = [0; 8];
     getrandom::fill(&mut random)
         .map_err(|error| Error::internal("the system gives no random bytes").with_source(error))?;
-    Ok(format!(".{name}.{:016x}{STAGED_SUFFIX}", u64::from_le_bytes(random)))
+    Ok(format!("{:016x}", u64::from_le_bytes(random)))
 }
 
 /// The inverse of [`staged_name`]: the name that it would have got, or `None` for a name of another making.

@@ -13,6 +13,7 @@ mod io;
 mod place;
 mod reader;
 mod records;
+mod scratch;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -28,6 +29,7 @@ pub(crate) use self::connect::Provider;
 use self::io::Io;
 use self::place::Place;
 use self::records::ObjectRecords;
+pub(crate) use self::scratch::ObjectScratch;
 use self::writer::ObjectWriter;
 use super::{Expected, Opened, Store, Writer};
 

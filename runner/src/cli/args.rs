@@ -1,6 +1,7 @@
 //! The values of arguments that are more than a word.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// A STORE: `<db_type>:<prefix>` or a URL.
@@ -45,6 +46,40 @@ impl FromStr for StoreArg {
 impl fmt::Display for StoreArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.db_type, self.prefix)
+    }
+}
+
+/// The value of `--dir`: a folder, or the URL of a place in an object store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DirArg {
+    /// A folder on a disk.
+    Folder(PathBuf),
+    /// What is not on a disk.
+    Url(StoreArg),
+}
+
+impl FromStr for DirArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        if !text.contains("://") {
+            return Ok(Self::Folder(PathBuf::from(text)));
+        }
+        let store: StoreArg = text.parse()?;
+        Ok(if store.db_type == "files" {
+            Self::Folder(PathBuf::from(store.prefix))
+        } else {
+            Self::Url(store)
+        })
+    }
+}
+
+impl fmt::Display for DirArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(path) => write!(f, "{}", path.display()),
+            Self::Url(store) => write!(f, "{}://{}", store.db_type, store.prefix),
+        }
     }
 }
 
@@ -131,6 +166,20 @@ mod tests {
             ["", "files", "files:", ":x", "./ckpts", "s3://", "file://host/x", "file:///%zz", "file:///a%2"]
         {
             assert!(wrong.parse::<StoreArg>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn folders_and_urls() {
+        let folder = |path: &str| DirArg::Folder(PathBuf::from(path));
+        for (text, path) in [(".", "."), ("s3:odd", "s3:odd"), ("file:///data/run%201", "/data/run 1")] {
+            assert_eq!(text.parse(), Ok(folder(path)), "{text}");
+        }
+        let url: DirArg = "s3://bucket/run".parse().unwrap();
+        assert!(matches!(&url, DirArg::Url(store) if store.prefix == "bucket/run"));
+        assert_eq!(url.to_string(), "s3://bucket/run");
+        for wrong in ["s3://", "https://bucket/run", "file://host/run"] {
+            assert!(wrong.parse::<DirArg>().is_err(), "{wrong}");
         }
     }
 

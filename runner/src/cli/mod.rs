@@ -10,7 +10,7 @@ use ckpt_engine::db::{Layout, Limits};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use args::bytes;
-pub use args::{EpochArg, StoreArg};
+pub use args::{DirArg, EpochArg, StoreArg};
 
 /// One checkpoint engine for every store.
 ///
@@ -68,7 +68,7 @@ pub enum Command {
     Diff(DiffArgs),
     /// Copy checkpoints to another store, of any db_type: all epochs unless told otherwise, verified; a copy that was cut short goes on
     Copy(CopyArgs),
-    /// Measure save, load, partial load and exists against what the disk can do in the same minutes
+    /// Measure save, load, partial load and exists against what the disk or the server can do in the same minutes
     Bench(BenchArgs),
     /// One timed part of bench, in a process of its own
     #[command(hide = true)]
@@ -233,7 +233,7 @@ pub struct CopyArgs {
 /// The arguments of `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// What to measure, separated by commas: db_types that keep their data in a folder
+    /// What to measure, separated by commas; an object store (s3, gs, az) needs its own --dir
     #[arg(
         long = "db-type",
         value_name = "LIST",
@@ -258,9 +258,10 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 
-    /// The folder to measure in: the disk that is meant. What is made there is removed again
-    #[arg(long, default_value = ".")]
-    pub dir: PathBuf,
+    /// Where to measure: a folder on the disk that is meant [default: .], and for an object store the URL of a place in it, such as
+    /// s3://BUCKET/PREFIX; can be repeated. What is made there is removed again
+    #[arg(long = "dir", value_name = "DIR|URL")]
+    pub dirs: Vec<DirArg>,
 
     /// How often everything is measured
     #[arg(long, default_value_t = 5)]
@@ -270,7 +271,7 @@ pub struct BenchArgs {
     #[arg(long, default_value = "none")]
     pub compress: Compression,
 
-    /// Memory over the payload that a save or a load may use
+    /// Memory over the payload that a save or a load may use; its peak is to be at most 64 MiB above
     #[arg(long, value_parser = bytes, default_value = "256MiB")]
     pub budget: u64,
 

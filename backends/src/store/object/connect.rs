@@ -31,6 +31,19 @@ pub(crate) enum Provider {
 }
 
 impl Provider {
+    /// The one whose backend has this name.
+    pub(crate) fn of(db_type: &str) -> Option<Self> {
+        let known = [
+            #[cfg(feature = "s3")]
+            Self::S3,
+            #[cfg(feature = "gs")]
+            Self::Gs,
+            #[cfg(feature = "az")]
+            Self::Az,
+        ];
+        known.into_iter().find(|provider| provider.db_type() == db_type)
+    }
+
     /// The backend's name, which is the scheme of its URLs too.
     pub(crate) fn db_type(self) -> &'static str {
         match self {

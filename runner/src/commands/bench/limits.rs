@@ -1,4 +1,5 @@
-//! What the machine can do: plain transfers of the same bytes in the same folder, and the same work in memory.
+//! What the machine can do: plain transfers of the same bytes in the same folder, and the same work in memory. Those to and from an
+//! object store are the business of its backend.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,7 +15,7 @@ use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
 use super::rate;
 
 /// A way to move bytes between memory and a file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
     direct: bool,
     /// The length of one request.
@@ -32,18 +33,59 @@ pub(super) const WAYS: [Way; 4] = [
 ];
 
 impl Way {
-    pub(super) fn is_direct(self) -> bool {
-        self.direct
+    pub(super) fn is_buffered(self) -> bool {
+        !self.direct
     }
 
-    pub(super) fn name(self) -> String {
+    fn name(self) -> String {
         if !self.direct {
             return "buffered sequential".to_owned();
         }
-        let (block, unit) =
-            if self.block < 1 << 20 { (self.block >> 10, "KiB") } else { (self.block >> 20, "MiB") };
-        format!("direct {block} {unit} x {}", self.depth)
+        format!("direct {} x {}", length(self.block as u64), self.depth)
     }
+}
+
+/// To a store or from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    Write,
+    Read,
+}
+
+/// What a rate is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Probed {
+    /// A file in the folder.
+    Disk(Direction, Way),
+    /// Plain objects beside the checkpoints.
+    Remote {
+        direction: Direction,
+        db_type: String,
+        /// The length of an object.
+        object: u64,
+        in_flight: usize,
+    },
+    Memcpy,
+    Crc32,
+}
+
+impl Probed {
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Disk(Direction::Write, way) => format!("write, {}", way.name()),
+            Self::Disk(Direction::Read, way) => format!("read, {}", way.name()),
+            Self::Remote { direction, db_type, object, in_flight } => {
+                let verb = if *direction == Direction::Write { "PUT" } else { "GET" };
+                format!("{db_type} {verb}, objects of {} x {in_flight}", length(*object))
+            }
+            Self::Memcpy => "memcpy, all cpus".to_owned(),
+            Self::Crc32 => "crc32, all cpus".to_owned(),
+        }
+    }
+}
+
+fn length(bytes: u64) -> String {
+    if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) }
 }
 
 /// Memory for the transfers, touched before the clock starts.

@@ -5,6 +5,8 @@ use std::path::Path;
 use ckpt_engine::{Error, Result};
 use serde::Serialize;
 
+use super::place::Target;
+
 /// What figures depend on.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Machine {
@@ -12,17 +14,21 @@ pub(super) struct Machine {
     cpus: usize,
     memory_bytes: u64,
     kernel: String,
-    dir: String,
-    file_system: String,
-    free_bytes: u64,
+    /// The folder that was measured in, if one was.
+    dir: Option<String>,
+    file_system: Option<String>,
+    free_bytes: Option<u64>,
+    /// The object stores, as URLs.
+    remote: Vec<String>,
     version: &'static str,
     date: String,
 }
 
 impl Machine {
-    pub(super) fn of(dir: &Path) -> Result<Self> {
+    pub(super) fn of(dir: Option<&Path>, targets: &[Target]) -> Result<Self> {
         let uname = rustix::system::uname();
-        let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+        let absolute = dir.map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()));
+        let url = |target: &Target| Some(format!("{}://{}", target.db_type, target.remote.as_ref()?));
         Ok(Self {
             cpu: value_of("/proc/cpuinfo", "model name"),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
@@ -32,23 +38,25 @@ impl Machine {
                 .parse::<u64>()
                 .map_or(0, |kib| kib * 1024),
             kernel: uname.release().to_string_lossy().into_owned(),
-            dir: absolute.display().to_string(),
-            file_system: file_system(&absolute),
-            free_bytes: free_bytes(dir)?,
+            dir: absolute.as_ref().map(|dir| dir.display().to_string()),
+            file_system: absolute.as_deref().map(file_system),
+            free_bytes: dir.map(free_bytes).transpose()?,
+            remote: targets.iter().filter_map(url).collect(),
             version: env!("CARGO_PKG_VERSION"),
             date: format!("{} UTC", crate::output::now()),
         })
     }
 
     pub(super) fn text(&self) -> String {
+        let disk = self.file_system.iter().zip(&self.dir).map(|(kind, dir)| format!("{kind} on {dir}"));
+        let places: Vec<String> = disk.chain(self.remote.iter().cloned()).collect();
         format!(
-            "{} ({} cpus, {}), Linux {}, {} on {}, {}\n",
+            "{} ({} cpus, {}), Linux {}, {}, {}\n",
             self.cpu,
             self.cpus,
             crate::output::size(self.memory_bytes),
             self.kernel,
-            self.file_system,
-            self.dir,
+            places.join(", "),
             self.date
         )
     }

@@ -1,11 +1,12 @@
 //! `ckpt bench`: save, load, partial load and exists, against what the machine can do in the same minutes.
 //!
-//! Every round measures the limits anew and then each store, each timed part in a fresh process. So whatever the machine does beside it
-//! meets the limit and the stores alike.
+//! Every round measures the limits anew and then each store, each timed part in a fresh process. So whatever the machine, and a server,
+//! do beside it meets the limit and the stores alike.
 
 mod limits;
 mod machine;
 mod payload;
+mod place;
 mod report;
 mod step;
 
@@ -14,14 +15,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ckpt_backends::Scratch;
 use ckpt_engine::{Error, ErrorKind, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Answer, Context, Failure, Outcome};
 use crate::cli::{BenchArgs, BenchStepArgs};
-use crate::output::size;
-use limits::{Blocks, WAYS};
+use limits::{Blocks, Direction, Probed, WAYS};
+use machine::Machine;
 use payload::Payload;
+use place::{Places, Target, folder_error};
 use report::{Probes, Report, Samples};
 use step::{Part, Step, Timed};
 
@@ -34,18 +37,17 @@ pub(super) fn run(context: &Context, args: &BenchArgs) -> Outcome {
     if args.rounds == 0 {
         return Err(Failure::usage("--rounds must be at least 1"));
     }
-    let db_types = db_types(context, &args.db_types)?;
+    let (targets, folder) = place::targets(context, args)?;
     let stop = stop_on_signal()?;
-    std::fs::create_dir_all(&args.dir).map_err(|error| folder_error("cannot create", &args.dir, error))?;
-    check_room(&args.dir, &payload)?;
     // Removed when this ends, however it ends, but for a SIGKILL.
-    let folder = tempfile::Builder::new().prefix("ckpt-bench-").tempdir_in(&args.dir);
-    let folder = folder.map_err(|error| folder_error("cannot create a folder in", &args.dir, error))?;
-    let bench = Bench { args, payload, folder: folder.path(), bar: bar(context, args, db_types.len()), stop };
-    let measured = bench.run(context, &db_types);
+    let places = Places::make(context, &targets, folder.as_deref(), &payload)?;
+    let machine = Machine::of(folder.as_deref(), &targets)?;
+    let bar = bar(context, args, &targets);
+    let bench = Bench { args, payload, places, bar, stop };
+    let measured = bench.run(context, &targets, machine);
     bench.bar.finish_and_clear();
     let report = measured?;
-    folder.close().map_err(|error| folder_error("cannot remove what was measured in", &args.dir, error))?;
+    bench.places.close()?;
     if let Some(html) = &args.html {
         std::fs::write(html, report.html()?)
             .map_err(|error| Error::io(format!("cannot write the page path=`{}`", html.display()), error))?;
@@ -65,15 +67,15 @@ pub(super) fn run_step(context: &Context, args: &BenchStepArgs) -> Outcome {
 struct Bench<'a> {
     args: &'a BenchArgs,
     payload: Payload,
-    folder: &'a Path,
+    places: Places,
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
 }
 
 impl Bench<'_> {
-    fn run(&self, context: &Context, db_types: &[String]) -> Result<Report> {
+    fn run(&self, context: &Context, targets: &[Target], machine: Machine) -> Result<Report> {
         let mut probes = Probes::default();
-        let mut samples: Vec<Samples> = db_types.iter().map(|db_type| Samples::new(db_type)).collect();
+        let mut samples: Vec<Samples> = targets.iter().map(Samples::new).collect();
         for round in 0..self.args.rounds {
             self.probe(round, &mut probes)?;
             // Nobody is always the first after the probes.
@@ -84,53 +86,90 @@ impl Bench<'_> {
                 }
             }
         }
-        Report::new(self.args, &self.payload, &probes, &samples)
+        Ok(Report::new(self.args, machine, &self.payload, &probes, &samples))
     }
 
     /// The limits, as they are now.
     fn probe(&self, round: usize, probes: &mut Probes) -> Result<()> {
-        let path = self.folder.join("probe");
-        let mut blocks = Blocks::new()?;
-        for way in WAYS {
-            self.step(round, &format!("limit: {} write", way.name()))?;
-            probes.write(way, limits::write(&path, self.payload.bytes, way, &mut blocks)?);
-            self.step(round, &format!("limit: {} read", way.name()))?;
-            probes.read(way, limits::read(&path, self.payload.bytes, way, &mut blocks)?);
+        if let Some(folder) = self.places.disk() {
+            self.probe_disk(round, folder, probes)?;
         }
-        std::fs::remove_file(&path).map_err(|error| folder_error("cannot remove", &path, error))?;
+        for (db_type, scratch) in self.places.remotes() {
+            self.probe_remote(round, db_type, scratch, probes)?;
+        }
         self.step(round, "limit: memory")?;
         let len = usize::try_from(self.payload.bytes.min(MEMORY_PROBE)).unwrap_or(usize::MAX);
         let from = self.payload.block(len)?;
         let mut to = ckpt_engine::blob::Buffer::zeroed(len)?;
         limits::memcpy(&from, to.as_mut()?);
-        probes.memcpy.push(limits::memcpy(&from, to.as_mut()?));
-        probes.crc32.push(limits::crc32(&from));
+        probes.add(Probed::Memcpy, limits::memcpy(&from, to.as_mut()?));
+        probes.add(Probed::Crc32, limits::crc32(&from));
         Ok(())
     }
 
-    fn measure(&self, context: &Context, round: usize, samples: &mut Samples) -> Result<()> {
-        let place = self.folder.join(&samples.db_type);
-        for part in [Part::Save, Part::LoadCold, Part::PartialCold, Part::LoadWarm, Part::Exists] {
-            self.step(round, &format!("{}: {}", samples.db_type, name(part)))?;
-            let timed = self.spawn(context, part, &place, &samples.db_type)?;
-            samples.add(part, timed);
+    fn probe_disk(&self, round: usize, folder: &Path, probes: &mut Probes) -> Result<()> {
+        let path = folder.join("probe");
+        let mut blocks = Blocks::new()?;
+        for way in WAYS {
+            for direction in [Direction::Write, Direction::Read] {
+                let probed = Probed::Disk(direction, way);
+                self.step(round, &format!("limit: {}", probed.name()))?;
+                let rate = match direction {
+                    Direction::Write => limits::write(&path, self.payload.bytes, way, &mut blocks)?,
+                    Direction::Read => limits::read(&path, self.payload.bytes, way, &mut blocks)?,
+                };
+                if let Some(rate) = rate {
+                    probes.add(probed, rate);
+                }
+            }
         }
-        std::fs::remove_dir_all(&place).map_err(|error| folder_error("cannot remove", &place, error))
+        std::fs::remove_file(&path).map_err(|error| folder_error("cannot remove", &path, error))
     }
 
-    fn spawn(&self, context: &Context, part: Part, place: &Path, db_type: &str) -> Result<Timed> {
-        let path = place.to_str().ok_or_else(|| Error::invalid("--dir must be UTF-8"))?;
+    fn probe_remote(
+        &self,
+        round: usize,
+        db_type: &str,
+        scratch: &dyn Scratch,
+        probes: &mut Probes,
+    ) -> Result<()> {
+        let (object, in_flight) = scratch.way();
+        let bytes = self.payload.bytes;
+        let block = self.payload.block(usize::try_from(object.min(bytes)).unwrap_or(usize::MAX))?;
+        for direction in [Direction::Write, Direction::Read] {
+            let probed = Probed::Remote { direction, db_type: db_type.to_owned(), object, in_flight };
+            self.step(round, &format!("limit: {}", probed.name()))?;
+            let took = match direction {
+                Direction::Write => scratch.put(bytes, &block)?,
+                Direction::Read => scratch.get(bytes)?,
+            };
+            probes.add(probed, rate(bytes, took));
+        }
+        scratch.clear()
+    }
+
+    fn measure(&self, context: &Context, round: usize, samples: &mut Samples) -> Result<()> {
+        let db_type = samples.db_type.clone();
+        for &part in samples.parts() {
+            self.step(round, &format!("{db_type}: {}", part.name(samples.is_remote)))?;
+            let timed = self.spawn(context, part, samples)?;
+            samples.add(part, timed);
+        }
+        self.places.clear(&db_type)
+    }
+
+    fn spawn(&self, context: &Context, part: Part, samples: &Samples) -> Result<Timed> {
         let options = context.driver_options.clone();
         let step = Step {
             part,
-            store: format!("{db_type}:{path}"),
+            store: self.places.store(&samples.db_type)?,
             payload: self.payload.clone(),
             compress: self.args.compress.to_string(),
             budget: usize::try_from(self.args.budget).unwrap_or(usize::MAX),
             threads: self.args.threads(),
             db_options: options.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         };
-        let timed = step.spawn();
+        let timed = step.spawn(samples.is_remote);
         self.check_stop()?;
         timed
     }
@@ -156,53 +195,6 @@ fn rate(bytes: u64, elapsed: Duration) -> f64 {
     bytes as f64 / f64::from(1 << 20) / elapsed.as_secs_f64().max(1e-9)
 }
 
-fn name(part: Part) -> &'static str {
-    match part {
-        Part::Save => "save",
-        Part::LoadCold => "cold load",
-        Part::LoadWarm => "warm load",
-        Part::PartialCold => "one blob",
-        Part::Exists => "exists",
-    }
-}
-
-/// The db_types to measure, each once and known.
-fn db_types(context: &Context, names: &[String]) -> Result<Vec<String>, Failure> {
-    let mut db_types: Vec<String> = Vec::new();
-    for name in names {
-        let driver = context.registry.driver(name, context.driver_options.clone()).map_err(Failure::Usage)?;
-        let db_type = driver.db_type().to_owned();
-        let locality = driver.capabilities().locality;
-        if locality != ckpt_engine::db::Locality::Local {
-            return Err(Failure::usage(format!(
-                "bench measures db_types that keep their data in a folder, on a disk db_type=`{db_type}`"
-            )));
-        }
-        if !db_types.contains(&db_type) {
-            db_types.push(db_type);
-        }
-    }
-    Ok(db_types)
-}
-
-/// Room for a probe and a checkpoint, with something to spare.
-fn check_room(dir: &Path, payload: &Payload) -> Result<()> {
-    let free = machine::free_bytes(dir)?;
-    let needed = payload.bytes.saturating_mul(2) + payload.bytes / 8 + (64 << 20);
-    if free < needed {
-        return Err(Error::new(
-            ErrorKind::Full,
-            format!(
-                "not enough room: {} are needed and {} are free; choose another --dir or a smaller --size path=`{}`",
-                size(needed),
-                size(free),
-                dir.display()
-            ),
-        ));
-    }
-    Ok(())
-}
-
 /// Set by Ctrl-C and by SIGTERM, so that what was made is removed before this ends.
 fn stop_on_signal() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -212,11 +204,14 @@ fn stop_on_signal() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-fn bar(context: &Context, args: &BenchArgs, stores: usize) -> ProgressBar {
+fn bar(context: &Context, args: &BenchArgs, targets: &[Target]) -> ProgressBar {
     if context.quiet {
         return ProgressBar::hidden();
     }
-    let steps = args.rounds * (2 * WAYS.len() + 1 + 5 * stores);
+    let remotes = targets.iter().filter(|target| target.remote.is_some()).count();
+    let disk = if remotes < targets.len() { 2 * WAYS.len() } else { 0 };
+    let parts: usize = targets.iter().map(|target| Part::of(target.remote.is_some()).len()).sum();
+    let steps = args.rounds * (disk + 2 * remotes + 1 + parts);
     let target = ProgressDrawTarget::stderr();
     let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
     // The template is ours and sound; without it the bar has its usual look.
@@ -224,8 +219,4 @@ fn bar(context: &Context, args: &BenchArgs, stores: usize) -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-fn folder_error(what: &str, path: &Path, error: std::io::Error) -> Error {
-    Error::io(format!("{what} path=`{}`", path.display()), error)
 }

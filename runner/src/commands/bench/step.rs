@@ -1,12 +1,14 @@
 //! One timed part, in a process of its own: so that its peak of memory is its own, and nothing is left over from the part before it.
 
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use ckpt_engine::blob::Selection;
 use ckpt_engine::checkpoint::{Loading, Options};
+use ckpt_engine::db::Locality;
 use ckpt_engine::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -22,12 +24,12 @@ const EPOCH: u64 = 1;
 const EXISTS_CALLS: u32 = 20;
 
 /// What is timed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Part {
     /// A save until it is durable and published.
     Save,
-    /// A load of all blobs, nothing of them in the page cache.
+    /// A load of all blobs, nothing of them in the page cache. From a remote store it is simply a load.
     LoadCold,
     /// A load of all blobs from the page cache: mapped where the backend can.
     LoadWarm,
@@ -35,6 +37,28 @@ pub(super) enum Part {
     PartialCold,
     /// Whether it exists.
     Exists,
+}
+
+impl Part {
+    /// What is timed of a store, in order.
+    pub(super) fn of(is_remote: bool) -> &'static [Self] {
+        // Nothing of a remote store is in the page cache: a second load would be the first once more.
+        const REMOTE: [Part; 4] = [Part::Save, Part::LoadCold, Part::PartialCold, Part::Exists];
+        const LOCAL: [Part; 5] =
+            [Part::Save, Part::LoadCold, Part::PartialCold, Part::LoadWarm, Part::Exists];
+        if is_remote { &REMOTE } else { &LOCAL }
+    }
+
+    pub(super) fn name(self, is_remote: bool) -> &'static str {
+        match self {
+            Self::Save => "save",
+            Self::LoadCold if is_remote => "load",
+            Self::LoadCold => "cold load",
+            Self::LoadWarm => "warm load",
+            Self::PartialCold => "one blob",
+            Self::Exists => "exists",
+        }
+    }
 }
 
 /// What a process is told to do.
@@ -60,8 +84,9 @@ pub(super) struct Timed {
 }
 
 impl Step {
-    /// Runs it in a process of its own.
-    pub(super) fn spawn(&self) -> Result<Timed> {
+    /// Runs it in a process of its own. Ctrl-C reaches one on a remote store only through this one, which waits for it: parts of an
+    /// upload that was killed would stay in the bucket.
+    pub(super) fn spawn(&self, is_remote: bool) -> Result<Timed> {
         let program =
             std::env::current_exe().map_err(|error| Error::io("cannot find this program", error))?;
         let step = serde_json::to_string(self).map_err(json_error)?;
@@ -71,6 +96,9 @@ impl Step {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        if is_remote {
+            command.process_group(0);
+        }
         let output =
             command.output().map_err(|error| Error::io("cannot start a process for a timed part", error))?;
         if !output.status.success() {
@@ -92,8 +120,11 @@ impl Step {
         if is_mapped {
             options.loading = Loading::Mapped;
         }
+        let files = match driver.capabilities().locality {
+            Locality::Local => files_under(Path::new(&store.prefix))?,
+            Locality::Remote | Locality::Process => Vec::new(),
+        };
         let place = ckpt_engine::Checkpoints::new(driver, &store.prefix).with_options(options);
-        let files = files_under(Path::new(&store.prefix))?;
         match self.part {
             Part::Save => {
                 let workspace = self.payload.workspace()?;
