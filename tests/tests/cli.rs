@@ -5,11 +5,11 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use ckpt_engine::blob::{Blob, Buffer, DType, Tensor, Workspace};
 use ckpt_runner::formats;
-use ckpt_tests::s3_server::{S3Server, serve_all};
+use ckpt_tests::s3_server::{Answer, S3Server, serve_all};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -816,6 +816,15 @@ fn bench_measures_every_store_and_leaves_nothing() {
             assert!(result[key].as_f64().unwrap() > 0.0, "{key} {result}");
         }
         has_keys(result, &["partial_cold_ms", "exists_ms", "peak_rss_over_payload_mib"]);
+        assert_eq!(
+            (&result["peak_allowed_mib"], &result["peak_within_allowed"]),
+            (&320.0.into(), &true.into())
+        );
+        let save_limit = if result["db_type"] == "lmdb" { "buffered" } else { "write" };
+        assert_eq!(
+            (&result["save_limit"]["name"], &result["load_limit"]["name"]),
+            (&save_limit.into(), &"read".into())
+        );
         assert_eq!(result["stored_bytes"].as_u64(), Some(payload));
         let read = result["partial_bytes_read"].as_u64().unwrap();
         assert!((payload / 5..=payload / 5 + (1 << 20)).contains(&read), "{read}");
@@ -832,4 +841,74 @@ fn bench_measures_every_store_and_leaves_nothing() {
     let output = ckpt().args(["bench", "--dir", &dir, "--size", "900TiB"]).output().unwrap();
     assert_eq!(output.status.code(), Some(FAILED));
     assert!(String::from_utf8_lossy(&output.stderr).contains("not enough room"));
+}
+
+#[test]
+fn bench_measures_an_object_store_against_plain_requests_and_leaves_nothing() {
+    let place = Place::new();
+    let (dir, page) = (place.text("disk"), place.text("page.html"));
+    let is_clean = || {
+        let server = place.server();
+        server.keys("bucket").unwrap().is_empty() && server.pending_uploads().unwrap().is_empty()
+    };
+    assert!(is_clean());
+    let bench =
+        ["bench", "--size", "24MiB", "--blobs", "3", "--rounds", "2", "--dir", "s3://bucket/some/where"];
+    let run = |more: &[&str]| place.json(DONE, &[&bench[..], more].concat());
+
+    let report = run(&["--db-type", "s3"]);
+    assert_eq!((&report["limits"]["write_mib_s"], &report["machine"]["dir"]), (&Value::Null, &Value::Null));
+    assert_eq!(report["machine"]["remote"], serde_json::json!(["s3://bucket/some/where"]));
+    let names =
+        report["limits"]["probes"].as_array().unwrap().iter().map(|probe| probe["name"].as_str().unwrap());
+    let names: Vec<&str> = names.collect();
+    let plain = ["s3 PUT, objects of 8 MiB x 16", "s3 GET, objects of 8 MiB x 16"];
+    assert_eq!(names, [&plain[..], &["memcpy, all cpus", "crc32, all cpus"]].concat());
+    let s3 = &report["results"][0];
+    for key in
+        ["save_mib_s", "save_of_limit", "load_cold_mib_s", "load_of_limit", "partial_cold_ms", "exists_ms"]
+    {
+        assert!(s3[key].as_f64().unwrap() > 0.0, "{key} {s3}");
+    }
+    assert_eq!((&s3["save_limit"]["way"], &s3["load_limit"]["way"]), (&plain[0].into(), &plain[1].into()));
+    assert_eq!((&s3["load_warm_mib_s"], &s3["save_of_buffered"]), (&Value::Null, &Value::Null));
+    assert_eq!((&s3["stored_bytes"], &s3["peak_within_allowed"]), (&(24 << 20).into(), &true.into()));
+    let read = s3["partial_bytes_read"].as_u64().unwrap();
+    assert!((8 << 20..=9 << 20).contains(&read), "{read}");
+    assert!(is_clean());
+
+    let report = run(&["--db-type", "files,S3", "--dir", &dir, "--html", &page]);
+    assert!(report["limits"]["write_mib_s"].as_f64().unwrap() > 0.0);
+    let limits: Vec<_> =
+        report["results"].as_array().unwrap().iter().map(|r| &r["save_limit"]["name"]).collect();
+    assert_eq!(limits, ["write", "PUT"]);
+    assert!(fs::read_to_string(&page).unwrap().contains("s3://bucket/some/where"));
+    assert!(is_clean() && fs::read_dir(&dir).unwrap().count() == 0);
+
+    for (wrong, hint) in [
+        (&["--db-type", "s3"][..], "add --dir s3://BUCKET/PREFIX"),
+        (&["--db-type", "files", "--dir", "s3://bucket"], "add s3 to --db-type"),
+        (&["--db-type", "s3", "--dir", "s3://bucket", "--dir", &dir], "leave out --dir"),
+        (&["--db-type", "files", "--dir", "a", "--dir", "b"], "leave out one"),
+    ] {
+        let error = place.error(USAGE, &[&["bench"], wrong].concat());
+        assert!(error.contains(hint), "{error}");
+    }
+}
+
+#[test]
+fn a_bench_that_fails_removes_its_objects() {
+    // Plain objects are served; of checkpoints, no upload is completed, or none can be read.
+    for refused in ["POST", "GET"] {
+        let is_of_checkpoint = |path: &str| path.contains("bench%3A0") && !path.ends_with("?uploads=");
+        let server = S3Server::temporary(Arc::new(move |method, path| {
+            if method == refused && is_of_checkpoint(path) { Answer::Refuse(403) } else { Answer::Serve }
+        }));
+        let place = Place { server: server.unwrap().into(), ..Place::new() };
+        place.server().create_bucket("bucket").unwrap();
+        let bench = ["bench", "--db-type", "s3", "--dir", "s3://bucket", "--size", "24MiB"];
+        assert!(place.error(FAILED, &bench).contains("access denied"), "{refused}");
+        assert_eq!(place.server().keys("bucket").unwrap(), [""; 0], "{refused}");
+        assert_eq!(place.server().pending_uploads().unwrap(), [""; 0], "{refused}");
+    }
 }
