@@ -474,15 +474,21 @@ mod tests {
 
     #[test]
     fn every_store_has_the_limits_of_its_place() {
-        let limit = |limit: Option<Limit>| limit.map(|limit| (limit.name, limit.mib_s)).unwrap();
+        let limit = |limit: &Option<Limit>| limit.as_ref().map(|limit| (limit.name, limit.mib_s)).unwrap();
         let files = result("files", None, 0);
-        assert_eq!((limit(files.save_limit), limit(files.load_limit)), (("write", 1000.0), ("read", 2000.0)));
+        assert_eq!(
+            (limit(&files.save_limit), limit(&files.load_limit)),
+            (("write", 1000.0), ("read", 2000.0))
+        );
         assert_eq!((files.save_of_limit, files.save_of_buffered), (Some(1.024), Some(2.048)));
         let lmdb = result("lmdb", None, 0);
-        assert_eq!((limit(lmdb.save_limit), limit(lmdb.load_limit)), (("buffered", 500.0), ("read", 2000.0)));
+        assert_eq!(
+            (limit(&lmdb.save_limit), limit(&lmdb.load_limit)),
+            (("buffered", 500.0), ("read", 2000.0))
+        );
         assert_eq!((lmdb.save_of_limit, lmdb.warm_of_crc32), (Some(2.048), Some(0.102)));
         let s3 = result("s3", Some("bucket"), 0);
-        assert_eq!((limit(s3.save_limit), limit(s3.load_limit)), (("PUT", 100.0), ("GET", 200.0)));
+        assert_eq!((limit(&s3.save_limit), limit(&s3.load_limit)), (("PUT", 100.0), ("GET", 200.0)));
         assert_eq!((s3.save_of_buffered, s3.load_warm_mib_s, s3.warm_of_crc32), (None, None, None));
         assert!(s3.row().iter().any(|cell| cell == "1024 (5.12 of GET)"), "{:?}", s3.row());
     }
