@@ -51,7 +51,7 @@ pub enum Compression {
 
 impl Compression {
     /// Zstd's own default level.
-    pub const DEFAULT_ZSTD_LEVEL: i32 = 3;
+    pub const DEFAULT_ZSTD_LEVEL: i32 = 1;
 
     /// The level to try on a chunk, if any. `has_time` says whether the store is so far behind that compressing delays nothing.
     pub fn level(self, has_time: impl FnOnce() -> bool) -> Option<i32> {
@@ -457,7 +457,7 @@ mod tests {
         {
             assert_eq!(compression.to_string().parse::<Compression>().unwrap(), compression);
         }
-        assert_eq!("zstd".parse::<Compression>().unwrap(), Compression::Zstd(3));
+        assert_eq!("zstd".parse::<Compression>().unwrap(), Compression::Zstd(1));
         for wrong in ["", "zstd:", "zstd:99", "gzip", "none:1", "auto:1", "zstd:x"] {
             let error = wrong.parse::<Compression>().unwrap_err().to_string();
             assert!(error.contains("none, auto, zstd or zstd:LEVEL"), "{error}");
