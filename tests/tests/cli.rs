@@ -890,6 +890,7 @@ fn bench_measures_an_object_store_against_plain_requests_and_leaves_nothing() {
         (&["--db-type", "files", "--dir", "s3://bucket"], "add s3 to --db-type"),
         (&["--db-type", "s3", "--dir", "s3://bucket", "--dir", &dir], "leave out --dir"),
         (&["--db-type", "files", "--dir", "a", "--dir", "b"], "leave out one"),
+        (&["--db-type", "s3", "--dir", "https://bucket"], "give a folder, or a URL"),
     ] {
         let error = place.error(USAGE, &[&["bench"], wrong].concat());
         assert!(error.contains(hint), "{error}");

@@ -65,12 +65,14 @@ impl FromStr for DirArg {
         if !text.contains("://") {
             return Ok(Self::Folder(PathBuf::from(text)));
         }
-        let store: StoreArg = text.parse()?;
-        Ok(if store.db_type == "files" {
-            Self::Folder(PathBuf::from(store.prefix))
-        } else {
-            Self::Url(store)
-        })
+        let help = || "give a folder, or a URL such as s3://bucket/run1".to_owned();
+        let store: StoreArg = text.parse().map_err(|_| help())?;
+        match store.db_type.as_str() {
+            // The slashes of a scheme that means nothing to a STORE are part of its prefix.
+            _ if store.prefix.starts_with("//") => Err(help()),
+            "files" => Ok(Self::Folder(PathBuf::from(store.prefix))),
+            _ => Ok(Self::Url(store)),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use ckpt_engine::{Error, ErrorKind, Result};
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStoreExt, PutPayload};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use super::bucket::Bucket;
 use super::place::Place;
@@ -57,24 +57,30 @@ impl ObjectScratch {
         let started = Instant::now();
         bucket.io().wait(async {
             let mut in_flight = JoinSet::new();
+            let mut outcome = Ok(());
             for (object, len) in objects {
-                if in_flight.len() == self.settings.concurrency {
-                    ended(in_flight.join_next().await)?;
+                if in_flight.len() == self.settings.concurrency
+                    && let Some(done) = in_flight.join_next().await
+                {
+                    outcome = ended(done);
+                }
+                if outcome.is_err() {
+                    break;
                 }
                 in_flight.spawn_on(one(Arc::clone(&bucket), object, len), &handle);
             }
+            // After a failure too: an object that arrives later would be left.
             while let Some(done) = in_flight.join_next().await {
-                ended(Some(done))?;
+                outcome = outcome.and(ended(done));
             }
-            Ok(())
+            outcome
         })??;
         Ok(started.elapsed())
     }
 }
 
-fn ended(done: Option<Result<Result<()>, tokio::task::JoinError>>) -> Result<()> {
-    done.unwrap_or(Ok(Ok(())))
-        .unwrap_or_else(|error| Err(Error::internal("a plain transfer panicked").with_source(error)))
+fn ended(done: Result<Result<()>, JoinError>) -> Result<()> {
+    done.unwrap_or_else(|error| Err(Error::internal("a plain transfer panicked").with_source(error)))
 }
 
 impl Scratch for ObjectScratch {
@@ -140,11 +146,10 @@ impl Scratch for ObjectScratch {
                 .try_collect::<Vec<()>>()
                 .await
         })?;
-        let cleared = cleared.map(drop);
-        let cleared =
-            cleared.map_err(|error| bucket.failed("cannot remove what was measured in", &folder, error));
+        let Err(error) = cleared else { return Ok(()) };
+        let error = bucket.failed("cannot remove what was measured in", &folder, error);
         // In a bucket that is not there, nothing is left.
-        cleared.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
+        if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
     }
 }
 
