@@ -50,7 +50,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Zstd's own default level.
+    /// The level where none is named.
     pub const DEFAULT_ZSTD_LEVEL: i32 = 1;
 
     /// The level to try on a chunk, if any. `has_time` says whether the store is so far behind that compressing delays nothing.
