@@ -9,24 +9,23 @@ use ckpt_engine::db::{
 };
 use ckpt_engine::{Error, Result};
 
-use super::config::{self, Config, DB_TYPE, MAX_KEY_LEN, MAX_VALUE_LEN};
+use super::config::{DB_TYPE, MAX_KEY_LEN, MAX_VALUE_LEN};
 use super::reader::LmdbDb;
 use super::writer::LmdbWriter;
 use crate::store::fs::{self, FsRecords, StagedDir};
 
 /// The file of an environment.
-const DATA: &str = "data.mdb";
+pub(super) const DATA: &str = "data.mdb";
 
 /// LMDB environments in directories.
 #[derive(Debug)]
-pub(crate) struct LmdbDriver {
-    config: Config,
-}
+pub(crate) struct LmdbDriver;
 
 impl LmdbDriver {
-    /// With the setting `transaction_bytes`.
+    /// There are no settings.
     pub(crate) fn from_options(options: DriverOptions) -> Result<Self> {
-        Ok(Self { config: Config::from_options(options)? })
+        options.finish(DB_TYPE)?;
+        Ok(Self)
     }
 
     fn is_there(path: &Path) -> Result<bool> {
@@ -52,11 +51,9 @@ impl Driver for LmdbDriver {
 
     fn write(&self, source: &Source, plan: &WritePlan, body: &mut WriteBody<'_>) -> Result<()> {
         let staged = StagedDir::create(&fs::db_path(source.prefix(), source.name())?)?;
-        let environment = config::create(staged.path(), plan)?;
-        let mut writer = LmdbWriter::new(staged.path(), &environment, &self.config)?;
+        let mut writer = LmdbWriter::new(&staged, plan)?;
         body(&mut writer)?;
         writer.finish()?;
-        drop(environment);
         staged.publish()
     }
 

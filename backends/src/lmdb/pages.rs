@@ -19,22 +19,22 @@ pub(super) const PAGE_HEADER: usize = 16;
 /// The bytes before a node's key.
 pub(super) const NODE_HEADER: usize = 8;
 /// The first page that is not a meta page.
-const FIRST_PAGE: u64 = 2;
+pub(super) const FIRST_PAGE: u64 = 2;
 /// A meta page up to its last field.
 const META_LEN: usize = 152;
 
-const MAGIC: u32 = 0xBEEF_C0DE;
-const VERSION: u32 = 1;
-const NO_PAGE: u64 = u64::MAX;
+pub(super) const MAGIC: u32 = 0xBEEF_C0DE;
+pub(super) const VERSION: u32 = 1;
+pub(super) const NO_PAGE: u64 = u64::MAX;
 /// liblmdb's cursors go no deeper.
 const MAX_DEPTH: u16 = 32;
 
-const META: u16 = 0x08;
-const OVERFLOW: u16 = 0x04;
+pub(super) const META: u16 = 0x08;
+pub(super) const OVERFLOW: u16 = 0x04;
 /// Keys in another order, or several values for one: 0x02 to 0x40.
 const ORDERED_OTHERWISE: u16 = 0x7e;
 
-const LARGE: u16 = 0x01;
+pub(super) const LARGE: u16 = 0x01;
 /// Another database, or several values.
 const NESTED: u16 = 0x06;
 

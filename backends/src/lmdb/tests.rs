@@ -28,10 +28,6 @@ fn driver() -> LmdbDriver {
     LmdbDriver::from_options(DriverOptions::new()).unwrap()
 }
 
-fn small_transactions() -> LmdbDriver {
-    LmdbDriver::from_options(DriverOptions::new().with("transaction_bytes", "100000")).unwrap()
-}
-
 fn source(dir: &Path) -> Source {
     Source::new(dir.to_str().unwrap(), "n.1")
 }
@@ -127,36 +123,60 @@ fn what_is_written_any_lmdb_reads() {
         records((0..3000).map(|number| number % 600)),
     ];
     for (number, expected) in cases.iter().enumerate() {
-        for driver in [driver(), small_transactions()] {
+        // In the ordinary way, and past the page cache.
+        for bytes in [0, 64 << 20] {
             let dir = tempfile::tempdir().unwrap();
             let source = source(dir.path());
-            write(&driver, &source, expected);
+            let limits = Limits { threads: 2, memory: 64 << 20 };
+            let plan = WritePlan { records: expected.len() as u64, bytes, limits };
+            driver().write(&source, &plan, &mut |transaction| put_all(transaction, expected)).unwrap();
             assert_eq!(names(dir.path()), ["n.1"]);
             assert_eq!(names(&dir.path().join("n.1")), ["data.mdb"]);
-            check(&*driver.open(&source).unwrap(), expected);
+            check(&*driver().open(&source).unwrap(), expected);
             assert!(read_by_liblmdb(&dir.path().join("n.1")) == *expected, "case {number}");
         }
     }
 }
 
-/// The plan says nothing here, so the map is as small as can be and grows before every large record; keys of every length
-/// make branch pages as deep as they get.
+/// Keys of every length make branch pages as deep as they get, and every number of children is there for some page.
 #[test]
-fn the_map_is_never_full() {
+fn branches_of_any_shape_are_read_and_changed_by_any_lmdb() {
+    for count in [8, 15, 29, 50, 51, 52, 53, 54, 55, 56, 57, 58, 400, 6000] {
+        any_lmdb_reads_and_changes(count);
+    }
+}
+
+fn any_lmdb_reads_and_changes(count: usize) {
     let dir = tempfile::tempdir().unwrap();
     let source = source(dir.path());
     let mut expected = Records::new();
-    for number in 0..6000_usize {
+    for number in 0..count {
         let mut key = format!("{number:06}").into_bytes();
         key.resize(6 + number * 37 % (MAX_KEY_LEN - 5), b'k');
         expected.insert(key, value(number, number * 101 % 5000));
     }
-    for transaction_bytes in ["0", "5000", "1000000"] {
-        let options = DriverOptions::new().with("transaction_bytes", transaction_bytes);
-        write(&LmdbDriver::from_options(options).unwrap(), &source, &expected);
-        assert!(read_all(&*driver().open(&source).unwrap()).unwrap() == expected);
+    write(&driver(), &source, &expected);
+    assert!(read_all(&*driver().open(&source).unwrap()).unwrap() == expected, "{count}");
+    let path = dir.path().join("n.1");
+    assert!(read_by_liblmdb(&path) == expected, "{count}");
+    // It puts, deletes, merges pages and takes up again those that it freed.
+    let environment = Environment::new().set_map_size(1 << 28).open(&path).unwrap();
+    let database = environment.open_db(None).unwrap();
+    assert_eq!(environment.stat().unwrap().entries(), count);
+    for round in 0..3 {
+        let mut transaction = environment.begin_rw_txn().unwrap();
+        for (key, _) in expected.clone().iter().skip(round).step_by(3) {
+            transaction.del(database, key, None).unwrap();
+            expected.remove(key);
+        }
+        let (key, value) = (format!("000003 {round}").into_bytes(), value(round, 10_000));
+        transaction.put(database, &key, &value, WriteFlags::empty()).unwrap();
+        expected.insert(key, value);
+        transaction.commit().unwrap();
     }
-    assert!(read_by_liblmdb(&dir.path().join("n.1")) == expected);
+    drop(environment);
+    assert!(read_by_liblmdb(&path) == expected, "{count}");
+    assert!(read_all(&*driver().open(&source).unwrap()).unwrap() == expected, "{count}");
 }
 
 #[test]
@@ -197,13 +217,13 @@ fn a_body_that_fails_or_panics_leaves_nothing_and_the_older_db() {
     let dir = tempfile::tempdir().unwrap();
     let source = source(dir.path());
     let fail = || {
-        let failed = small_transactions().write(&source, &PLAN, &mut |transaction| {
+        let failed = driver().write(&source, &PLAN, &mut |transaction| {
             put_all(transaction, &mixed(200))?;
             Err(Error::unsupported("no"))
         });
         assert_eq!(failed.unwrap_err().to_string(), "no");
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            small_transactions().write(&source, &PLAN, &mut |transaction| {
+            driver().write(&source, &PLAN, &mut |transaction| {
                 put_all(transaction, &mixed(200))?;
                 panic!("in the body")
             })
@@ -312,7 +332,7 @@ fn what_is_no_environment_is_told_apart() {
 #[test]
 fn unknown_settings_are_refused() {
     let error = LmdbDriver::from_options(DriverOptions::new().with("sync", "1")).unwrap_err();
-    assert!(error.to_string().contains("transaction_bytes"), "{error}");
+    assert!(error.to_string().contains("it has none"), "{error}");
 }
 
 /// Two meta pages of an empty environment: liblmdb takes the page size from them.

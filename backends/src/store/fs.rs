@@ -29,7 +29,7 @@ use rustix::io::Errno;
 #[cfg(any(feature = "lmdb", feature = "rocksdb"))]
 pub(crate) use reading::FileReader;
 pub(crate) use records::FsRecords;
-#[cfg(any(feature = "leveldb", feature = "rocksdb"))]
+#[cfg(any(feature = "leveldb", feature = "lmdb", feature = "rocksdb"))]
 pub(crate) use staged_dir::FileInStagedDir;
 pub(crate) use staged_dir::{StagedDir, destroy_dir};
 use staged_file::StagedFile;

@@ -5,17 +5,17 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-#[cfg(any(feature = "leveldb", feature = "rocksdb"))]
+#[cfg(any(feature = "leveldb", feature = "lmdb", feature = "rocksdb"))]
 use bytes::Bytes;
 use ckpt_engine::{Error, Result};
 use rustix::io::Errno;
 
-#[cfg(any(feature = "leveldb", feature = "rocksdb"))]
+#[cfg(any(feature = "leveldb", feature = "lmdb", feature = "rocksdb"))]
 use super::behind::Behind;
 use super::{
     Discard, Wanted, dir_exists, io_error, is_any, make_parent, staged_path, steps, sync_parent, wrong_type,
 };
-#[cfg(any(feature = "leveldb", feature = "rocksdb"))]
+#[cfg(any(feature = "leveldb", feature = "lmdb", feature = "rocksdb"))]
 use crate::store::Expected;
 
 /// A directory on its way. Dropped, it is removed with all that is in it.
@@ -41,12 +41,13 @@ impl StagedDir {
     }
 
     /// Where to write.
+    #[cfg(any(test, feature = "rocksdb"))]
     pub(crate) fn path(&self) -> &Path {
         &self.staged.path
     }
 
     /// Makes an empty file of this name in it, or in a directory that is in it.
-    #[cfg(any(feature = "leveldb", feature = "rocksdb"))]
+    #[cfg(any(feature = "leveldb", feature = "lmdb", feature = "rocksdb"))]
     pub(crate) fn create_file(&self, name: &str, expected: Expected) -> Result<FileInStagedDir> {
         let path = self.staged.path.join(name);
         let file = steps::create_file(&path).map_err(|error| io_error("cannot create file", &path, error))?;
@@ -81,7 +82,7 @@ impl StagedDir {
 }
 
 /// A file of a staged directory. It becomes durable with that.
-#[cfg(any(feature = "leveldb", feature = "rocksdb"))]
+#[cfg(any(feature = "leveldb", feature = "lmdb", feature = "rocksdb"))]
 #[derive(Debug)]
 pub(crate) struct FileInStagedDir {
     behind: Option<Behind>,
@@ -89,7 +90,7 @@ pub(crate) struct FileInStagedDir {
     file: File,
 }
 
-#[cfg(any(feature = "leveldb", feature = "rocksdb"))]
+#[cfg(any(feature = "leveldb", feature = "lmdb", feature = "rocksdb"))]
 impl FileInStagedDir {
     /// Appends all of `pieces`. It may be written later and its failure told by a later call.
     pub(crate) fn append(&mut self, pieces: Vec<Bytes>) -> Result<()> {
@@ -101,8 +102,17 @@ impl FileInStagedDir {
     }
 
     /// Writes what is not written yet.
+    #[cfg(any(feature = "leveldb", feature = "rocksdb"))]
     pub(crate) fn finish(self) -> Result<()> {
         self.behind.map_or(Ok(()), Behind::finish)
+    }
+
+    /// The same, then `front` in place of what is at the begin.
+    #[cfg(feature = "lmdb")]
+    pub(crate) fn finish_with_front(self, front: &[u8]) -> Result<()> {
+        self.behind.map_or(Ok(()), Behind::finish)?;
+        steps::write_at(&self.path, &self.file, front, 0)
+            .map_err(|error| io_error("cannot write file", &self.path, error))
     }
 }
 
