@@ -12,7 +12,7 @@
 //! replaced stays readable to who has it open.
 //!
 //! LMDB has no checksums. The engine checks the chunks; and a meta page whose damage brings back the state before the last
-//! transaction shows a db without its manifest, which is put last.
+//! transaction shows an empty db: without a manifest, which is an error.
 //!
 //! The crate `lmdb` is named only in the tests of this folder.
 

@@ -1,7 +1,8 @@
 //! Reading records of tables that are as ours, without RocksDB: straight to their place.
 //!
-//! RocksDB reads a block into memory of its own, which is new each time, and from there it is copied to where it belongs. Here the value of a large record is read to its place, because it begins on a page, and the rest of
-//! its block is compared with what it must be. The checksum of the block is checked all the same.
+//! RocksDB reads a block into memory of its own, which is new each time, and from there it is copied to where it belongs. Here the
+//! value of a large record is read to its place, because it begins on a page, and the rest of its block is compared with what it must
+//! be. The checksum of the block is checked all the same.
 //!
 //! Nothing depends on it: only what is surely the one record of its key is read, from tables that have nothing but records, while
 //! nothing of the database is in a log. All else, and all that is not as it should be, is left to RocksDB, which says what is wrong.
@@ -20,7 +21,7 @@ use crate::store::Segment;
 use crate::store::fs::FileReader;
 use crate::store::wanted::Wanted;
 use crate::table::{
-    Block, Handle, Index, LONE_END, RAW, TRAILER, VALUE, Walk, check, lone_header, lone_value_len, mask,
+    Block, Handle, Index, LONE_END, RAW, TRAILER, VALUE, Walk, check, lone_header, lone_value_len, trailer,
     unseal,
 };
 
@@ -149,55 +150,78 @@ impl Table {
         limits: &Limits,
         sink: &ReadSink<'_>,
     ) -> Result<Vec<Wanted<'a>>> {
-        let (mut places, mut straight, mut lent) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut lent_places, mut indexes) = (Vec::new(), Vec::new());
+        let (mut straight, mut lent) = (Vec::new(), Vec::new());
         for (place, mut record) in found {
-            let whole = record.whole(place.value_len).filter(|_| place.value_len >= LEAST_STRAIGHT);
-            match whole.map(|(index, _)| index) {
-                Some(index) => {
-                    indexes.push(index);
-                    places.push(place);
-                    straight.push(record);
-                }
-                None => {
-                    lent_places.push(place);
-                    lent.push(Mutex::new(Some(record)));
-                }
-            }
+            let is_straight = place.value_len >= LEAST_STRAIGHT && record.whole(place.value_len).is_some();
+            if is_straight { &mut straight } else { &mut lent }.push((place, record));
         }
-        places.append(&mut lent_places);
-        let done: Vec<AtomicBool> = straight.iter().map(|_| AtomicBool::new(false)).collect();
-        let buffers = straight.iter_mut().zip(&places).map(|(record, place)| record.whole(place.value_len));
-        let buffers = buffers.map(|whole| whole.map(|(_, into)| into)).chain(lent.iter().map(|_| None));
-        let segments =
-            places.iter().zip(buffers).enumerate().map(|(index, (place, into))| place.segment(index, into));
-        let segments = segments.collect::<Result<Vec<_>>>()?;
+        let mut left = self.read_straight(straight, limits, sink)?;
+        left.extend(self.read_lent(lent, limits, sink)?);
+        Ok(left)
+    }
+
+    /// Reads the values of records that are wanted whole to their places.
+    fn read_straight<'a>(
+        &self,
+        found: Vec<(Place, Wanted<'a>)>,
+        limits: &Limits,
+        sink: &ReadSink<'_>,
+    ) -> Result<Vec<Wanted<'a>>> {
+        let (places, mut records): (Vec<Place>, Vec<Wanted<'a>>) = found.into_iter().unzip();
+        let done: Vec<AtomicBool> = records.iter().map(|_| AtomicBool::new(false)).collect();
+        let (mut segments, mut indexes) = (Vec::new(), Vec::new());
+        for (number, (place, record)) in places.iter().zip(&mut records).enumerate() {
+            let whole = record.whole(place.value_len);
+            let (index, into) = whole.ok_or_else(|| Error::internal("record is not wanted whole"))?;
+            let start = place.block.offset + place.header.len() as u64;
+            let (range, len) = (start..start + place.value_len, into.len());
+            segments.push(Segment { index: number, range, len, into: Some(into) });
+            indexes.push(index);
+        }
         self.file.read(segments, limits, &|number, read| {
-            let place = places.get(number).ok_or_else(|| Error::internal("answer to a read nobody made"))?;
-            let straight = indexes.get(number).zip(done.get(number));
-            let checked = read.and_then(|read| match straight {
-                Some(_) => self.check_around(place, read).map(|()| read),
-                None => place.check_whole(read),
-            });
-            let value = match checked {
-                Ok(value) => value,
-                Err(error) => {
-                    tracing::debug!(%error, "left to RocksDB");
-                    return Ok(());
+            let asked = places.get(number).zip(indexes.get(number)).zip(done.get(number));
+            let ((place, &index), done) = asked.ok_or_else(nobody_asked)?;
+            match read.and_then(|value| self.check_around(place, value).map(|()| value)) {
+                Ok(value) => {
+                    done.store(true, Ordering::Relaxed);
+                    sink(index, Ok(value))
                 }
-            };
-            if let Some((&index, done)) = straight {
-                done.store(true, Ordering::Relaxed);
-                return sink(index, Ok(value));
+                Err(error) => Ok(leave(&error)),
             }
-            let slot = number.checked_sub(indexes.len()).and_then(|number| lent.get(number));
-            let record = slot.and_then(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner).take());
-            record.map_or(Ok(()), |record| record.hand_out(&Ok(Some(value)), sink))
         })?;
-        let failed = straight.into_iter().zip(done).filter(|(_, done)| !done.load(Ordering::Relaxed));
-        let left =
-            lent.into_iter().filter_map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner));
-        Ok(failed.map(|(record, _)| record).chain(left).collect())
+        let left = records.into_iter().zip(done).filter(|(_, done)| !done.load(Ordering::Relaxed));
+        Ok(left.map(|(record, _)| record).collect())
+    }
+
+    /// Reads whole blocks, and hands out what is wanted of them.
+    fn read_lent<'a>(
+        &self,
+        found: Vec<(Place, Wanted<'a>)>,
+        limits: &Limits,
+        sink: &ReadSink<'_>,
+    ) -> Result<Vec<Wanted<'a>>> {
+        let mut segments = Vec::new();
+        for (number, (place, _)) in found.iter().enumerate() {
+            let (start, len) = (place.block.offset, place.block.len + TRAILER as u64);
+            let bytes = usize::try_from(len).map_err(|_| Error::internal("block is longer than memory"))?;
+            segments.push(Segment { index: number, range: start..start + len, len: bytes, into: None });
+        }
+        let slots: Vec<_> =
+            found.into_iter().map(|(place, record)| (place, Mutex::new(Some(record)))).collect();
+        self.file.read(segments, limits, &|number, read| {
+            let (place, slot) = slots.get(number).ok_or_else(nobody_asked)?;
+            match read.and_then(|stored| place.check_whole(stored)) {
+                Ok(value) => {
+                    let record = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    record.ok_or_else(nobody_asked)?.hand_out(&Ok(Some(value)), sink)
+                }
+                Err(error) => Ok(leave(&error)),
+            }
+        })?;
+        let left = slots
+            .into_iter()
+            .filter_map(|(_, slot)| slot.into_inner().unwrap_or_else(PoisonError::into_inner));
+        Ok(left.collect())
     }
 
     /// Reads what is around a value that was read, and checks all of the block.
@@ -206,26 +230,13 @@ impl Table {
         self.file.read_at(&mut header, place.block.offset)?;
         let mut end = [0; LONE_END.len() + TRAILER];
         self.file.read_at(&mut end, place.block.offset + (place.header.len() + value.len()) as u64)?;
-        let (records_end, trailer) = end.split_at(LONE_END.len());
-        let (kind, crc) = trailer.split_at(1);
-        let parts = [&header[..], value, records_end, kind];
-        let found = mask(parts.into_iter().fold(0, crc32c::crc32c_append));
-        let is_as_ours = header == place.header && records_end == LONE_END && kind == [RAW];
-        if is_as_ours && crc == found.to_le_bytes() { Ok(()) } else { Err(place.differs()) }
+        let crc = [&header[..], value, &LONE_END].into_iter().fold(0, crc32c::crc32c_append);
+        let is_as_ours = header == place.header && end[..] == [&LONE_END[..], &trailer(crc, RAW)].concat();
+        if is_as_ours { Ok(()) } else { Err(place.differs()) }
     }
 }
 
 impl Place {
-    /// What is to be read: the value if it goes to its place, else all of the block with what comes after it.
-    fn segment<'s>(&self, index: usize, into: Option<&'s mut [u8]>) -> Result<Segment<'s>> {
-        let (offset, len) = match into {
-            Some(_) => (self.block.offset + self.header.len() as u64, self.value_len),
-            None => (self.block.offset, self.block.len + TRAILER as u64),
-        };
-        let bytes = usize::try_from(len).map_err(|_| Error::internal("block is longer than memory"))?;
-        Ok(Segment { index, range: offset..offset + len, len: bytes, into })
-    }
-
     /// The value in a block that was read with what comes after it.
     fn check_whole<'b>(&self, stored: &'b [u8]) -> Result<&'b [u8]> {
         let is_raw = check(stored)? == RAW;
@@ -243,6 +254,15 @@ impl Place {
     fn differs(&self) -> Error {
         Error::corrupt(format!("block of a table is not as it should be offset=`{}`", self.block.offset))
     }
+}
+
+/// The record is left to RocksDB.
+fn leave(error: &Error) {
+    tracing::debug!(%error, "left to RocksDB");
+}
+
+fn nobody_asked() -> Error {
+    Error::internal("answer to a read nobody made")
 }
 
 fn read_block(file: &FileReader, block: Handle) -> Option<Block> {

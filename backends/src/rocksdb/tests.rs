@@ -64,6 +64,13 @@ fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
 }
 
+/// The only table of a database, to be damaged: the file, its bytes, and where a value is in it.
+fn find(path: &Path, value: &[u8]) -> (fs::File, Vec<u8>, usize) {
+    let (table, bytes) = files(path).into_iter().find(|(name, _)| name.ends_with(".sst")).unwrap();
+    let at = bytes.windows(value.len()).position(|window| window == value).unwrap();
+    (fs::OpenOptions::new().write(true).open(path.join(table)).unwrap(), bytes, at)
+}
+
 #[test]
 fn any_rocksdb_opens_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -160,10 +167,8 @@ fn damage_stays_within_its_record() {
     let expected = records(5, 40);
     write(&driver(), &source, &expected);
     let path = dir.path().join("n.1");
-    let (table, bytes) = files(&path).into_iter().find(|(name, _)| name.ends_with(".sst")).unwrap();
     let (damaged, value) = expected.iter().nth(2).unwrap();
-    let at = bytes.windows(value.len()).position(|window| window == value).unwrap();
-    let file = fs::OpenOptions::new().write(true).open(path.join(&table)).unwrap();
+    let (file, bytes, at) = find(&path, value);
     file.write_all_at(&[bytes[at] ^ 1], at as u64).unwrap();
     let db = driver().open(&source).unwrap();
     for (key, value) in &expected {
@@ -221,11 +226,9 @@ fn a_flipped_byte_around_a_large_value_is_found() {
     let expected = records(2, 131_072);
     write(&driver(), &source, &expected);
     let path = dir.path().join("n.1");
-    let (table, bytes) = files(&path).into_iter().find(|(name, _)| name.ends_with(".sst")).unwrap();
     let value = expected.values().nth(1).unwrap();
-    let at = bytes.windows(value.len()).position(|window| window == value).unwrap();
+    let (file, bytes, at) = find(&path, value);
     let (header, end) = (at - 17..at, at + value.len()..at + value.len() + 13);
-    let file = fs::OpenOptions::new().write(true).open(path.join(&table)).unwrap();
     for at in header.chain([at, at + 4095, at + 100_000]).chain(end) {
         file.write_all_at(&[bytes[at] ^ 1], at as u64).unwrap();
         let error = load(&*driver().open(&source).unwrap(), &expected).unwrap_err();
