@@ -91,7 +91,8 @@ impl fmt::Debug for Options {
 ///
 /// A mapped load lends the stored bytes: nothing is copied, and what sits in the page cache is there at once. It is for blobs that were
 /// stored raw, on a backend whose [`Values`](crate::db::Values) are mapped; any others are loaded as with `Copied`. Where only single
-/// records are mapped, these are blobs of at most [`WHOLE_BYTES`](crate::format::layout::WHOLE_BYTES) that were saved there, not copied. A
+/// records are mapped, these are blobs of at most [`WHOLE_BYTES`](crate::format::layout::WHOLE_BYTES) that were saved there, not copied (or of a quarter of
+/// the memory budget of the save, if that is less). A
 /// buffer that is written to is copied first, so a checkpoint never changes. Pages come from the file as long as the workspace lives: a
 /// program that cuts the file short meanwhile (which no save, copy or removal of ours does) ends this process by SIGBUS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

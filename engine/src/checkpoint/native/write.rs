@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::checkpoint::content::Content;
 use crate::checkpoint::naming::DbName;
 use crate::checkpoint::save::{Written, body_was_not_run, share, unix_ms};
-use crate::checkpoint::{Checkpoints, Compression};
+use crate::checkpoint::{Checkpoints, Compression, Options};
 use crate::db::{Limits, Payload, Source, Transaction, Values, WritePlan};
 use crate::error::{Error, Result};
 use crate::format::keys;
@@ -29,7 +29,8 @@ pub(in crate::checkpoint) fn stage(
     name: &DbName,
     metadata: &BTreeMap<String, String>,
 ) -> Result<Written> {
-    let planned = Layout::plan(&content.storages, largest_whole(place))?;
+    let planned =
+        Layout::plan(&content.storages, largest_whole(&place.options, place.driver.capabilities().values))?;
     let mut blobs = content.blobs.clone();
     blobs.sort_by(|a, b| a.name.cmp(&b.name));
     let template = Manifest {
@@ -51,14 +52,11 @@ pub(in crate::checkpoint) fn stage(
     written.ok_or_else(body_was_not_run)
 }
 
-/// Up to which length a storage is one chunk. What is compressed is not mapped in any case.
-fn largest_whole(place: &Checkpoints) -> usize {
-    let is_raw = place.options.compression == Compression::None;
-    if is_raw && place.driver.capabilities().values == Values::MappedSingly {
-        WHOLE_BYTES
-    } else {
-        CHUNK_BYTES
-    }
+/// Up to which length a storage is one chunk. What is compressed is not mapped in any case. A chunk is read and encoded as a whole, so
+/// that a small budget makes it short again.
+fn largest_whole(options: &Options, values: Values) -> usize {
+    let is_wanted = options.compression == Compression::None && values == Values::MappedSingly;
+    if is_wanted { (options.limits.memory / 4).clamp(CHUNK_BYTES, WHOLE_BYTES) } else { CHUNK_BYTES }
 }
 
 /// Puts the records in order, encoded on several threads, then the manifest.
@@ -146,7 +144,7 @@ mod tests {
 
     use super::*;
     use crate::blob::{Tensor, Workspace};
-    use crate::checkpoint::{Codec, Options};
+    use crate::checkpoint::Codec;
     use crate::db::{Capabilities, Db, Driver, MemoryDriver, Records, WriteBody};
     use crate::format::shuffle::Width;
 
@@ -249,5 +247,21 @@ mod tests {
         assert!(!has_time(CHUNK_BYTES, lasts(39)));
         assert!(has_time(CHUNK_BYTES, lasts(40)));
         assert!(has_time(CHUNK_BYTES / 16, lasts(3)));
+    }
+
+    #[test]
+    fn a_chunk_is_long_where_that_lets_it_be_mapped_and_fits_the_budget() {
+        let largest = |memory, compression, values| {
+            let limits = Limits { threads: 2, memory };
+            largest_whole(&Options { compression, limits, ..Options::default() }, values)
+        };
+        let (none, zstd) = (Compression::None, Compression::Zstd(1));
+        assert_eq!(largest(256 << 20, none, Values::MappedSingly), WHOLE_BYTES);
+        assert_eq!(largest(1 << 40, none, Values::MappedSingly), WHOLE_BYTES);
+        assert_eq!(largest(100 << 20, none, Values::MappedSingly), 25 << 20);
+        assert_eq!(largest(1, none, Values::MappedSingly), CHUNK_BYTES);
+        assert_eq!(largest(256 << 20, zstd, Values::MappedSingly), CHUNK_BYTES);
+        assert_eq!(largest(256 << 20, none, Values::Mapped), CHUNK_BYTES);
+        assert_eq!(largest(256 << 20, none, Values::Copied), CHUNK_BYTES);
     }
 }

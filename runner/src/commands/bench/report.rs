@@ -125,7 +125,7 @@ struct Limit {
 impl Limit {
     /// The limit of a direction. `None` if it was not measured.
     ///
-    /// It is the fastest way of the same place. A save to `lmdb` is compared with buffered writes, since that is how LMDB writes.
+    /// It is the fastest way of the same place. A save to `lmdb` is compared with buffered writes, since that is how LMDB itself writes.
     fn of(samples: &Samples, direction: Direction, probes: &Probes) -> Option<Self> {
         let is_buffered = samples.db_type == "lmdb" && direction == Direction::Write;
         let name = match direction {
