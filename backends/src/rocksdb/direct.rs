@@ -186,7 +186,10 @@ impl Table {
                     done.store(true, Ordering::Relaxed);
                     sink(index, Ok(value))
                 }
-                Err(error) => Ok(leave(&error)),
+                Err(error) => {
+                    tracing::debug!(%error, "left to RocksDB");
+                    Ok(())
+                }
             }
         })?;
         let left = records.into_iter().zip(done).filter(|(_, done)| !done.load(Ordering::Relaxed));
@@ -215,7 +218,10 @@ impl Table {
                     let record = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
                     record.ok_or_else(nobody_asked)?.hand_out(&Ok(Some(value)), sink)
                 }
-                Err(error) => Ok(leave(&error)),
+                Err(error) => {
+                    tracing::debug!(%error, "left to RocksDB");
+                    Ok(())
+                }
             }
         })?;
         let left = slots
@@ -254,11 +260,6 @@ impl Place {
     fn differs(&self) -> Error {
         Error::corrupt(format!("block of a table is not as it should be offset=`{}`", self.block.offset))
     }
-}
-
-/// The record is left to RocksDB.
-fn leave(error: &Error) {
-    tracing::debug!(%error, "left to RocksDB");
 }
 
 fn nobody_asked() -> Error {
