@@ -12,8 +12,9 @@ use super::format::Stored;
 use super::recent::Recent;
 use super::tables::Tables;
 use super::version::Version;
+use crate::store::again;
 use crate::store::parallel;
-use crate::store::wanted::{Wanted, again};
+use crate::store::wanted::Wanted;
 use crate::table::{Block, Handle, Walk};
 
 /// Openings that are tried anew because the database was changed under them.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use ckpt_engine::db::{Cursor, Db, Limits, Read, ReadSink, missing_record, short_record};
@@ -12,7 +13,7 @@ use super::error::io_error;
 use super::index::Index;
 use super::pages::{Extent, PAGE_HEADER};
 use crate::store::fs::FileReader;
-use crate::store::{Segment, zeroed};
+use crate::store::{Segment, again};
 
 /// An open environment.
 #[derive(Debug)]
@@ -38,9 +39,8 @@ impl LmdbDb {
 
     /// A whole value.
     pub(super) fn fetch(&self, value: Extent) -> Result<Bytes> {
-        let mut bytes = zeroed(usize::try_from(value.len).unwrap_or(usize::MAX))?;
-        self.read_value(value, 0, &mut bytes)?;
-        Ok(bytes.into())
+        self.check_pages(value)?;
+        self.data.fetch(value.offset..value.offset + value.len)
     }
 
     /// The bytes of a value from `start` on.
@@ -75,8 +75,10 @@ impl Db for LmdbDb {
 
     fn read(&self, reads: Vec<Read<'_>>, limits: &Limits, sink: &ReadSink<'_>) -> Result<()> {
         let mut segments = Vec::with_capacity(reads.len());
-        let mut values = vec![None; reads.len()];
-        for (index, read) in reads.into_iter().enumerate() {
+        // Chunks that share a record come one after another: its pages are looked at once.
+        let mut records: Vec<(Extent, OnceLock<Result<()>>)> = Vec::new();
+        let mut numbers = vec![0; reads.len()];
+        for ((index, read), number) in reads.into_iter().enumerate().zip(&mut numbers) {
             let len = read.len()?;
             let value = match self.locate(&read) {
                 Ok(value) => value,
@@ -85,16 +87,20 @@ impl Db for LmdbDb {
                     continue;
                 }
             };
-            if let Some(slot) = values.get_mut(index) {
-                *slot = Some(value);
+            if records.last().is_none_or(|(last, _)| *last != value) {
+                records.push((value, OnceLock::new()));
             }
+            *number = records.len() - 1;
             let range = value.offset + read.range.start..value.offset + read.range.end;
             segments.push(Segment { index, range, len, into: read.into });
         }
         self.data.read(segments, limits, &|index, found| {
-            let value = values.get(index).copied().flatten();
-            let checked = value.map_or(Ok(()), |value| self.check_pages(value));
-            sink(index, checked.and(found))
+            let record = numbers.get(index).and_then(|&number| records.get(number));
+            let (value, checked) = record.ok_or_else(|| Error::internal("answer to a read nobody made"))?;
+            match checked.get_or_init(|| self.check_pages(*value)) {
+                Ok(()) => sink(index, found),
+                Err(error) => sink(index, Err(again(error))),
+            }
         })
     }
 

@@ -118,17 +118,20 @@ pub(crate) struct Segment<'a> {
 /// Zeroed memory, or `Full` if there is not so much.
 pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>> {
     let mut memory = Vec::new();
-    grow(&mut memory, len)?;
-    Ok(memory)
-}
-
-/// Makes `memory` at least `len` bytes long.
-pub(crate) fn grow(memory: &mut Vec<u8>, len: usize) -> Result<()> {
-    let more = len.saturating_sub(memory.len());
-    memory.try_reserve_exact(more).map_err(|error| {
+    memory.try_reserve_exact(len).map_err(|error| {
         let message = format!("out of memory for a read bytes=`{len}`");
         ckpt_engine::Error::new(ckpt_engine::ErrorKind::Full, message).with_source(error)
     })?;
-    memory.resize(memory.len() + more, 0);
-    Ok(())
+    memory.resize(len, 0);
+    Ok(memory)
+}
+
+/// The same error for another read of the record.
+#[cfg(any(feature = "rocksdb", feature = "leveldb", feature = "lmdb"))]
+pub(crate) fn again(error: &ckpt_engine::Error) -> ckpt_engine::Error {
+    let mut text = error.to_string();
+    if let Some(source) = std::error::Error::source(error) {
+        text = format!("{text}: {source}");
+    }
+    ckpt_engine::Error::new(error.kind(), text)
 }

@@ -1,7 +1,9 @@
 //! Several reads of one record, for stores that give out records whole: each is fetched once.
 
+use ckpt_engine::Result;
 use ckpt_engine::db::{Read, ReadSink, slice_value};
-use ckpt_engine::{Error, Result};
+
+use super::again;
 
 /// The ranges that are wanted of one record.
 pub(crate) struct Wanted<'a> {
@@ -69,13 +71,4 @@ impl<'a> Wanted<'a> {
         }
         Ok(())
     }
-}
-
-/// The same error for another read of the record.
-pub(crate) fn again(error: &Error) -> Error {
-    let mut text = error.to_string();
-    if let Some(source) = std::error::Error::source(error) {
-        text = format!("{text}: {source}");
-    }
-    Error::new(error.kind(), text)
 }

@@ -1,8 +1,8 @@
 //! Reading a large file past the page cache, unless it is there.
 //!
 //! Direct reads go at the device's speed into memory that is asked for anyway, and leave the page cache to others. What already is in
-//! the page cache comes faster from there; the system is asked for every part. Small parts and those that are not aligned go through
-//! blocks that are used again.
+//! the page cache comes faster from there; the system is asked for every part. What is lent, what is small and what is not aligned goes
+//! through memory that is used again.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -22,7 +22,7 @@ use rustix::io::Errno;
 
 use super::{io_error, is_any};
 use crate::store::coalesce::{Joining, coalesce};
-use crate::store::{Segment, grow, parallel, zeroed};
+use crate::store::{Segment, parallel, zeroed};
 
 /// Below this a part is read in the ordinary way.
 const LEAST_DIRECT: usize = 128 << 10;
@@ -49,9 +49,17 @@ pub(crate) struct FileReader {
 
 /// What a thread reads into and takes parts from. Page-aligned.
 #[derive(Default)]
-struct Scratch {
-    block: Option<Buffer>,
-    value: Vec<u8>,
+struct Scratch(Option<Buffer>);
+
+impl Scratch {
+    /// At least so many bytes of it.
+    fn memory(&mut self, len: usize) -> Result<&mut [u8]> {
+        let buffer = match self.0.take().filter(|buffer| buffer.len() >= len) {
+            Some(buffer) => self.0.insert(buffer),
+            None => self.0.insert(Buffer::zeroed(len.max(BLOCK + 2 * PAGE))?),
+        };
+        buffer.as_mut()
+    }
 }
 
 impl FileReader {
@@ -93,10 +101,15 @@ impl FileReader {
 
     /// The bytes of a range.
     pub(crate) fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
-        let len = range.end.saturating_sub(range.start);
-        let mut bytes = zeroed(usize::try_from(len).unwrap_or(usize::MAX))?;
-        self.read_at(&mut bytes, range.start)?;
-        Ok(bytes.into())
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        if len < LEAST_DIRECT {
+            let mut bytes = zeroed(len)?;
+            self.read_at(&mut bytes, range.start)?;
+            return Ok(bytes.into());
+        }
+        let mut buffer = Buffer::zeroed(len.saturating_add(2 * PAGE))?;
+        let found = self.read_pages(buffer.as_mut()?, range.start, len)?;
+        Ok(Bytes::from(buffer).slice(found))
     }
 
     /// Reads many ranges; each goes to `sink`.
@@ -107,9 +120,8 @@ impl FileReader {
         sink: &ReadSink<'_>,
     ) -> Result<()> {
         segments.sort_by_key(|segment| segment.range.start);
-        let largest =
-            segments.iter().filter(|segment| segment.into.is_none()).map(|segment| segment.len).max();
-        let memory = BLOCK + PAGE + largest.unwrap_or_default();
+        let lent = segments.iter().filter(|segment| segment.into.is_none()).map(|segment| segment.len);
+        let memory = lent.max().unwrap_or_default().max(BLOCK) + 2 * PAGE;
         let threads = THREADS.max(limits.threads).min(limits.memory / memory).max(1);
         let runs = runs(segments);
         // A few large ones are each read by several threads.
@@ -126,34 +138,26 @@ impl FileReader {
         threads: usize,
         sink: &ReadSink<'_>,
     ) -> Result<()> {
-        if run.len() == 1
-            && let Some(segment) = run.pop()
-        {
-            let Scratch { block, value } = scratch;
-            let into = match segment.into {
-                Some(into) => into,
-                None => {
-                    grow(value, segment.len)?;
-                    value.get_mut(..segment.len).unwrap_or_default()
-                }
-            };
-            let found = self.read_by(threads, block, into, segment.range.start);
-            return sink(segment.index, found.map(|()| &*into));
+        if let [Segment { index, range, into: Some(into), .. }] = &mut run[..] {
+            let found = self.read_by(threads, scratch, into, range.start);
+            return sink(*index, found.map(|()| &**into));
         }
         let start = run.first().map_or(0, |segment| segment.range.start);
         let end = run.last().map_or(0, |segment| segment.range.end);
         let len = usize::try_from(end - start).map_err(|_| Error::internal("run of reads is too long"))?;
-        let Scratch { block, value } = scratch;
-        grow(value, len)?;
-        let value = value.get_mut(..len).unwrap_or_default();
-        if let Err(error) = self.read_part(block, value, start) {
-            // Each by itself: only what is past the end of a file that was cut is lost.
-            tracing::debug!(%error, "cannot read a run at once");
-            return run.into_iter().try_for_each(|one| self.read_run(scratch, vec![one], 1, sink));
-        }
+        let memory = scratch.memory(len.saturating_add(2 * PAGE))?;
+        let found = match self.read_pages(memory, start, len) {
+            Ok(found) => memory.get(found).unwrap_or_default(),
+            Err(error) if run.len() > 1 => {
+                // Each by itself: only what is past the end of a file that was cut is lost.
+                tracing::debug!(%error, "cannot read a run at once");
+                return run.into_iter().try_for_each(|one| self.read_run(scratch, vec![one], 1, sink));
+            }
+            Err(error) => return run.first().map_or(Ok(()), |segment| sink(segment.index, Err(error))),
+        };
         run.into_iter().try_for_each(|segment| {
             let at = usize::try_from(segment.range.start - start).unwrap_or(usize::MAX);
-            let found = value.get(at..at.saturating_add(segment.len)).unwrap_or_default();
+            let found = found.get(at..at.saturating_add(segment.len)).unwrap_or_default();
             match segment.into {
                 Some(into) => {
                     into.copy_from_slice(found);
@@ -164,53 +168,52 @@ impl FileReader {
         })
     }
 
+    /// Reads `len` bytes from `offset` on into page-aligned memory with two pages more than that, and returns where they are.
+    fn read_pages(&self, memory: &mut [u8], offset: u64, len: usize) -> Result<Range<usize>> {
+        let start = usize::try_from(offset % PAGE as u64).unwrap_or_default();
+        let end = start.saturating_add(len);
+        if let Some(direct) = self.direct_for(offset, len) {
+            let pages = memory.get_mut(..end.next_multiple_of(PAGE)).unwrap_or_default();
+            if self.went_direct(fill(direct, pages, end, offset - start as u64), len)? {
+                return Ok(start..end);
+            }
+        }
+        self.read_at(memory.get_mut(start..end).unwrap_or_default(), offset)?;
+        Ok(start..end)
+    }
+
     /// Fills `into` from `offset` on, by so many threads if it is long enough for them.
-    fn read_by(
-        &self,
-        threads: usize,
-        block: &mut Option<Buffer>,
-        into: &mut [u8],
-        offset: u64,
-    ) -> Result<()> {
+    fn read_by(&self, threads: usize, scratch: &mut Scratch, into: &mut [u8], offset: u64) -> Result<()> {
         let each = into.len().div_ceil(threads.max(1)).next_multiple_of(BLOCK);
         if each >= into.len() {
-            return self.read_part(block, into, offset);
+            return self.read_part(scratch, into, offset);
         }
         let parts = (offset..).step_by(each).zip(into.chunks_mut(each)).collect();
         parallel::for_each(threads, parts, |scratch: &mut Scratch, (offset, part)| {
-            self.read_part(&mut scratch.block, part, offset)
+            self.read_part(scratch, part, offset)
         })
     }
 
     /// Fills `into` from `offset` on, in whichever way is the fastest.
     #[cfg(feature = "lmdb")]
     pub(crate) fn read_large(&self, into: &mut [u8], offset: u64) -> Result<()> {
-        self.read_part(&mut None, into, offset)
+        self.read_part(&mut Scratch::default(), into, offset)
     }
 
-    fn read_part(&self, block: &mut Option<Buffer>, into: &mut [u8], offset: u64) -> Result<()> {
-        if into.len() < LEAST_DIRECT || self.is_cached(offset, into.len()) {
-            return self.read_at(into, offset);
-        }
-        let Some(direct) = self.direct() else { return self.read_at(into, offset) };
-        match self.read_direct(direct, block, into, offset) {
-            Err(error) if is_any(&error, &[Errno::INVAL, Errno::OPNOTSUPP]) => {
-                self.refused.store(true, Ordering::Relaxed);
-                self.read_at(into, offset)
-            }
-            Err(error) => Err(self.failed(error)),
-            Ok(()) => {
-                self.count(into.len() as u64);
-                Ok(())
+    fn read_part(&self, scratch: &mut Scratch, into: &mut [u8], offset: u64) -> Result<()> {
+        if let Some(direct) = self.direct_for(offset, into.len()) {
+            let read = Self::read_direct(direct, scratch, into, offset);
+            if self.went_direct(read, into.len())? {
+                return Ok(());
             }
         }
+        self.read_at(into, offset)
     }
 
-    /// Straight to its place what is aligned there and in the file; the rest by way of `block`.
+    /// Straight to its place what is aligned there and in the file; the rest by way of `scratch`.
     fn read_direct(
-        &self,
         direct: &File,
-        block: &mut Option<Buffer>,
+        scratch: &mut Scratch,
         mut into: &mut [u8],
         mut offset: u64,
     ) -> io::Result<()> {
@@ -221,15 +224,8 @@ impl FileReader {
             offset += aligned.len() as u64;
             into = rest;
         }
-        if into.is_empty() {
-            return Ok(());
-        }
-        let block = match block {
-            Some(block) => block,
-            None => block.insert(Buffer::zeroed(BLOCK).map_err(io::Error::other)?),
-        };
-        let memory = block.as_mut().map_err(io::Error::other)?;
         while !into.is_empty() {
+            let memory = scratch.memory(BLOCK).map_err(io::Error::other)?;
             let skip = usize::try_from(offset % page).unwrap_or_default();
             let wanted = into.len().min(BLOCK - skip);
             let asked = (skip + wanted).next_multiple_of(PAGE);
@@ -241,6 +237,26 @@ impl FileReader {
             into = rest;
         }
         Ok(())
+    }
+
+    /// The file for direct reads, if that is the best way to this part.
+    fn direct_for(&self, offset: u64, len: usize) -> Option<&File> {
+        if len < LEAST_DIRECT || self.is_cached(offset, len) { None } else { self.direct() }
+    }
+
+    /// Whether a direct read was one; it was none where the file system refuses.
+    fn went_direct(&self, read: io::Result<()>, len: usize) -> Result<bool> {
+        match read {
+            Err(error) if is_any(&error, &[Errno::INVAL, Errno::OPNOTSUPP]) => {
+                self.refused.store(true, Ordering::Relaxed);
+                Ok(false)
+            }
+            Err(error) => Err(self.failed(error)),
+            Ok(()) => {
+                self.count(len as u64);
+                Ok(true)
+            }
+        }
     }
 
     fn direct(&self) -> Option<&File> {
